@@ -229,7 +229,9 @@ def make_schedule(optimizer: Optimizer, config: TrainConfig, steps: int) -> Any:
 
 
 def check_loop(config: TrainConfig) -> None:
-    """Raises: ConfigurationError: A tracker is not installed, or the optimizer or schedule settings are invalid."""
+    """Raises: ConfigurationError: A tracker or bitsandbytes is not installed, or transformers refuses the schedule."""
+    if config.quantize is not None:
+        require("bitsandbytes", "quantize")
     for name in config.trainer.report_to:
         if find_spec(name) is None:
             raise ConfigurationError(

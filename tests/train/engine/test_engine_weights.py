@@ -15,7 +15,7 @@ from test_engine_whole import FIELDS, records
 from transformers import AutoModelForCausalLM
 
 from refinesynth.errors import InputError, TrainingError
-from refinesynth.train import Trainer, inputs
+from refinesynth.train import Trainer
 from refinesynth.train.engine.loading import describe_model
 from refinesynth.train.engine.model_writer import convert_dtype, written_dtype
 
@@ -98,7 +98,6 @@ def test_adapters_of_a_model_of_the_hub_name_it_as_the_hub_does(tmp_path: Path, 
     (refs / "main").write_text("0123abc")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    inputs.find_on_hub.cache_clear()
     for given, revision in ((Path("an-org/a-model"), None), (snapshot, "0123abc")):
         output = tmp_path / f"out of {revision}"
         a_training(given, output, lora={"rank": 2}).train()
@@ -106,7 +105,6 @@ def test_adapters_of_a_model_of_the_hub_name_it_as_the_hub_does(tmp_path: Path, 
         assert (found["base_model_name_or_path"], found["revision"]) == ("an-org/a-model", revision)
         assert "base_model: an-org/a-model\n" in (output / "README.md").read_text()
         AutoPeftModelForCausalLM.from_pretrained(output)
-    inputs.find_on_hub.cache_clear()
 
 
 def test_adapters_of_a_folder_tell_no_private_path_and_load_from_the_working_folder(
