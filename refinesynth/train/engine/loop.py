@@ -34,7 +34,6 @@ from refinesynth.train.engine.parallel import gather_objects, make_optimizer, ma
 from refinesynth.train.engine.schedule import Schedule, Step, pack_best_fit, pad_rows
 from refinesynth.train.events import Events
 from refinesynth.train.labelled_conversation import TurnLabel
-from refinesynth.train.ranks import signals_handled
 from refinesynth.train.tokens import TokenStore
 from refinesynth.train.training_folder import CHECKPOINTS
 
@@ -322,8 +321,16 @@ class Interruption:
 
     @contextmanager
     def watched(self) -> Generator[None]:
-        """Context in which the first signal is only recorded; a second signal has its usual effect."""
+        """Context in which the first SIGTERM or SIGINT is only recorded; a second one has its usual effect.
+
+        In threads other than the main thread, nothing is changed.
+        """
+        previous: dict[int, Any] = {}
         received_at = 0.0
+
+        def restore() -> None:
+            for number, handler in previous.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
         def handle(number: int, _frame: FrameType | None) -> None:
             nonlocal received_at
@@ -337,8 +344,12 @@ class Interruption:
             with suppress(RuntimeError):
                 self._note(_INTERRUPTED_NOTE)
 
-        with signals_handled(handle) as restore:
+        try:
+            with suppress(ValueError):
+                previous.update((number, signal.signal(number, handle)) for number in (signal.SIGTERM, signal.SIGINT))
             yield
+        finally:
+            restore()
 
     def check_all_ranks(self, device: torch.device) -> bool:
         """Return True if any rank received a signal; all ranks call this after the same steps."""
