@@ -20,7 +20,7 @@ from refinesynth.train.events import Events, NullEvents, TrainResult
 from refinesynth.train.inputs import with_adapter_settings
 from refinesynth.train.layered_settings import layered
 from refinesynth.train.plan import Plan
-from refinesynth.train.prepare import Counts, DataCounter, examples, fit
+from refinesynth.train.prepare import Counts, examples, fit
 from refinesynth.train.ranks import rank
 from refinesynth.train.tokens import Label, Rendered
 from refinesynth.train.training_folder import ArtefactWriter, check_output
@@ -208,12 +208,6 @@ class TokenFile:
 
     path: Path
     counts: Counts
-    trained_turns: int
-    """Trained assistant turns, over all rows."""
-    other_turns: int
-    """Assistant turns that are context."""
-    longest: int
-    """Tokens of the longest row."""
     remarks: tuple[str, ...] = ()
     """Notes on conversations that are left out."""
 
@@ -255,16 +249,14 @@ def write_tokens(
 
     with libraries_silenced():
         renderer = make_renderer(config, load_tokenizer(config))
-    reader, counter = read_configured(config, sources), DataCounter()
+    reader, counts = read_configured(config, sources), Counts()
     with output_file(path, overwrite=overwrite) as file:
-        for example in examples(reader, renderer, config.max_length, counter):
+        for example in examples(reader, renderer, config.max_length, counts):
             labels = np.where(example.labels == Label.TRAINED, example.input_ids, -100)
             row = {"input_ids": example.input_ids.tolist(), "labels": labels.tolist()}
             file.write(write_json(row) + b"\n")
-        counts = counter.counts()
         if not counts.records:
             raise InputError(
                 f"nothing to write: none of {counts.conversations} conversations has a turn to train on within {config.max_length:,} tokens"
             )
-    turns = counter.numbers["trained_turns"], counter.numbers["other_turns"]
-    return TokenFile(path, counts, *turns, counter.longest, tuple(reader.remarks()))
+    return TokenFile(path, counts, tuple(reader.remarks()))

@@ -49,7 +49,7 @@ def counts(conversations: int = 1000) -> Counts:
         truncated=4,
         cut_turns=9,
         dropped_untrained=1,
-        named={"truncated": ("a", "b", "c", "d"), "dropped_untrained": ("e\x1b",)},
+        named={"truncated": ["a", "b", "c", "d"], "dropped_untrained": ["e\x1b"]},
     )
 
 

@@ -93,7 +93,7 @@ def prepare_training(
         counts=trained.counts,
         held_out=None if held_out_store is None else held_out_data.counts,
         largest_id=max(trained.store.largest_id, held_out_data.store.largest_id),
-        longest=max(int(part.store.lengths.max(initial=0)) for part in (trained, held_out_data)),
+        longest=max(trained.counts.longest, held_out_data.counts.longest),
         digest=trained.store.digest,
         sources=tuple(reader.sizes),
     )
