@@ -193,7 +193,7 @@ def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | N
     from refinesynth.train.engine.loading import load_tokenizer, make_renderer
     from refinesynth.train.engine.rank_training import libraries_silenced
 
-    with libraries_silenced(), closing(iter(read_configured(config, sources).open())) as rest:
+    with libraries_silenced(), closing(iter(read_configured(config, sources))) as rest:
         conversations = list(rest) if config.model == SCRATCH else rest
         tokenizer = load_tokenizer(config, conversations)
         renderer = make_renderer(config, tokenizer)

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePath
-from typing import Any, Final, NamedTuple, Self, cast
+from pathlib import Path
+from typing import Any, Final, NamedTuple, cast
 
 from refinesynth.errors import InputError
 from refinesynth.files.compressed import bounded_lines, open_compressed
@@ -116,7 +116,7 @@ class SourceSizes:
     """Counts of one source, complete after reading and rendering."""
 
     name: str
-    """Shortest suffix of the source's path that no other source has."""
+    """Last part of the source's path, numbered if an earlier source has it."""
     weight: float
     """Share of the source's conversations to take (below 1), or number of passes over them."""
     conversations: int = 0
@@ -163,20 +163,12 @@ def split_weight(source: Any) -> tuple[DataSource, float]:
 
 
 def source_names(sources: Sequence[Any]) -> list[str]:
-    """A distinct name for each source: the shortest suffix of its path that no other source has."""
-    parts = [
-        PurePath(source).parts if isinstance(source, str | Path) else (f"source {number}",)
+    """A distinct name for each source: the last part of its path, numbered if an earlier source has it."""
+    distinct = DistinctNames()
+    return [
+        distinct(Path(source).name or str(source)) if isinstance(source, str | Path) else f"source {number}"
         for number, source in enumerate(sources, start=1)
     ]
-    occurrences = Counter[str]()
-    names: list[str] = []
-    for part in parts:
-        others = [other for other in parts if other != part]
-        suffix_lengths = (n for n in range(1, len(part)) if all(other[-n:] != part[-n:] for other in others))
-        name = PurePath(*part[-next(suffix_lengths, len(part)) :]).as_posix()
-        occurrences[name] += 1
-        names.append(name if occurrences[name] == 1 else f"{name} ({occurrences[name]})")
-    return names
 
 
 def take_share(conversations: Sequence[Conversation], weight: float, seed: int) -> list[Conversation]:
@@ -212,21 +204,14 @@ class Reader(Iterable[Conversation]):
         """Conversations dropped because no correct turn was left without mistakes."""
         self._distinct_names = DistinctNames()
         self._without_refinement = without_refinement
-        self._streams: list[Generator[_Row]] = []
+        self._streams = [self._open_rows(source, number) for number, source in enumerate(self._sources, start=1)]
 
     def remarks(self) -> Iterator[str]:
         """Notes on conversations that are left out, complete after reading."""
         if self.emptied:
             yield f"{self.emptied} conversations are left out: without mistakes and the answers to them nothing is left of them"
 
-    def open(self) -> Self:
-        """Look up every source. Raises `InputError` for a source that does not exist."""
-        if not self._streams:
-            self._streams = [self._open_rows(source, number) for number, source in enumerate(self._sources, start=1)]
-        return self
-
     def __iter__(self) -> Generator[Conversation]:
-        self.open()
         for rows, sizes in zip(self._streams, self.sizes, strict=True):
             with closing(rows):
                 items = self._read_source(rows, sizes)
@@ -280,8 +265,8 @@ def read_conversations(
     trajectories; exported records keep their own.
 
     Raises:
-        InputError: A weight is outside (0, 1000]. While reading: a source does not exist, or a record is invalid
-            (with file and line).
+        InputError: A weight is outside (0, 1000], or a source does not exist. While reading: a record is invalid (with
+            file and line).
     """
     inputs = [sources] if isinstance(sources, str | Path) else sources
     return Reader(inputs, without_refinement=without_refinement, seed=seed, form=form)

@@ -34,7 +34,7 @@ def plan(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
 def prepare(config: TrainConfig, sources: Sequence[Any] | None) -> None:
     """Check that the data and torch are there. Raises `InputError` or `ConfigurationError`."""
     check_installed("train", "torch", "transformers")
-    read_configured(config, sources).open()
+    read_configured(config, sources)
     # peft imports bitsandbytes, which warns about missing CPU kernels.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     import torch

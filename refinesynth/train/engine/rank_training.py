@@ -73,7 +73,7 @@ def prepare_training(
 
     Raises `InputError` if data, tokenizer or model cannot be used, or if the plan is infeasible.
     """
-    reader = read_configured(config, sources).open()
+    reader = read_configured(config, sources)
     parallel.check_loop(config)
     conversations = list(reader) if config.model == SCRATCH else reader
     tokenizer = loading.load_tokenizer(config, conversations)
