@@ -58,7 +58,7 @@ def check_output(config: TrainConfig) -> TrainResult | None:
     Returns the result if the training in the folder has the same settings and is finished, else None.
 
     Raises:
-        InputError: The folder contains something else or a training with other settings.
+        InputError: The folder contains something else or a finished training with other settings.
         StorageError: The folder cannot be read.
     """
     output = Path(config.output)
@@ -67,8 +67,10 @@ def check_output(config: TrainConfig) -> TrainResult | None:
     if config.resume == "never":
         refuse_working_folder(output)
         return None
-    _check_same_settings(output, config)
-    return read_result(output)
+    # The checkpoints of an unfinished training say whether they are of these settings and data.
+    if (result := read_result(output)) is not None:
+        _check_same_settings(output, config)
+    return result
 
 
 def open_output(config: TrainConfig, plan: Plan) -> FolderLock:
@@ -77,7 +79,7 @@ def open_output(config: TrainConfig, plan: Plan) -> FolderLock:
     With `resume="never"`, a training in the folder is first moved to `FOLDER.old-1`, or the next free number.
 
     Raises:
-        InputError: The folder contains something else or a training on other data, or another training has its lock.
+        InputError: The folder contains something else, or another training has its lock.
         StorageError: The folder cannot be written.
     """
     output = Path(config.output)
@@ -87,7 +89,9 @@ def open_output(config: TrainConfig, plan: Plan) -> FolderLock:
         with storage_errors(output, "renamed"):
             move_aside(output)
         lock = _lock_folder(output)
-    write_plan(output, plan)
+    values = plan.as_json()
+    values["model"]["name"] = portable(plan.model.name)
+    write_json_file(output / PLAN, values)
     write_text_file(output / CONFIG, to_yaml(config))
     return lock
 
@@ -106,25 +110,6 @@ def write_result(result: TrainResult) -> None:
     fields = result.as_json()
     del fields["output"]
     write_json_file(result.output / RESULT, fields)
-
-
-def write_plan(output: Path, plan: Plan) -> None:
-    """Write the plan. Raises `InputError` if the folder has checkpoints of other tokens and labels."""
-    previous_digest = plan.sizes.digest
-    with suppress(OSError, orjson.JSONDecodeError, KeyError, TypeError):
-        previous_digest = str(orjson.loads((output / PLAN).read_bytes())["sizes"]["digest"])
-    if previous_digest != plan.sizes.digest and _has_checkpoints(output):
-        raise InputError(
-            f"the data of the training in {str(output)!r} was other data (or its tokenizer or chat template was another): tokens and "
-            "labels differ. Give the data it began with, another -o, or --resume never to start over"
-        )
-    values = plan.as_json()
-    values["model"]["name"] = portable(plan.model.name)
-    write_json_file(output / PLAN, values)
-
-
-def _has_checkpoints(output: Path) -> bool:
-    return any((output / CHECKPOINTS).glob("*")) or (output / RESULT).exists()
 
 
 def _has_training(output: Path) -> bool:
@@ -162,10 +147,7 @@ def _lock_folder(output: Path) -> FolderLock:
 
 
 def _check_same_settings(output: Path, config: TrainConfig) -> None:
-    """Raises: InputError: The training in the folder has other settings; the message names all differences."""
-    if not _has_checkpoints(output):
-        # Without checkpoints, other settings cannot mix with earlier training.
-        return
+    """Raises: InputError: The finished training in the folder has other settings; the message names all differences."""
 
     def settings(source_config: TrainConfig) -> dict[str, Any]:
         return portable_config(source_config) | {"trainer": source_config.trainer.weight_settings()}
@@ -174,12 +156,8 @@ def _check_same_settings(output: Path, config: TrainConfig) -> None:
     with suppress(RefinesynthError):
         previous = settings(layered(file=output / CONFIG).config)
     current = settings(config)
-    compared = previous.keys() & current.keys() - FREE_SETTINGS
-    if read_result(output) is None:
-        # The data may have moved: `write_plan` compares the digest of its content.
-        compared -= {"data"}
-    else:
-        compared |= {"save_dtype"} & previous.keys()  # the finished model is not written again
+    # The finished model is not written again, in no other type.
+    compared = previous.keys() & current.keys() - (FREE_SETTINGS - {"save_dtype"})
     names = differing_names({name: previous[name] for name in compared}, {name: current[name] for name in compared})
     if names:
         differences = "; ".join(f"{name} was {previous[name]!r} and is {current[name]!r}" for name in names)
