@@ -67,7 +67,7 @@ class TemplateError(InputError):
 
 
 class RewritesHistoryError(TemplateError):
-    """The template rewrites messages, or tokens of a prompt and a turn merge: one text cannot train all turns."""
+    """The template rewrites messages: one text cannot train all turns."""
 
 
 ChatMessage = Mapping[str, Any]
