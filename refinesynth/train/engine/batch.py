@@ -68,8 +68,6 @@ class Batch:
     """(K,) Kind of the predicted token."""
     weight: float
     """1; 0 without predicted tokens, where K is 1 because every rank must call the head."""
-    ids: tuple[str, ...]
-    """Ids of the conversations, for error messages."""
     lengths: Tensor
     """Length of each token's conversation: (1, T) for a pack, (rows, 1) for padded rows."""
 
@@ -129,16 +127,15 @@ def _make_batch(
     lengths: Tensor,
 ) -> Batch:
     """`rows` and `starts`: row and column of each example's first token."""
-    ids = tuple(example.id for example in examples)
     parts: list[tuple[NDArray[np.integer], ...]] = []
     for example, row, start in zip(examples, rows, starts, strict=False):
         positions, kind = targets(example)
         parts.append((np.full_like(positions, row), positions - 1 + start, example.input_ids[positions], kind))
     if not any(len(part[0]) for part in parts):
         empty = torch.zeros(1, dtype=torch.long)
-        return Batch(inputs, empty, empty, empty, empty, 0.0, ids, lengths)
+        return Batch(inputs, empty, empty, empty, empty, 0.0, lengths)
     row, column, target, kind = (_long(np.concatenate(values)) for values in zip(*parts, strict=True))
-    return Batch(inputs, row, column, target, kind, 1.0, ids, lengths)
+    return Batch(inputs, row, column, target, kind, 1.0, lengths)
 
 
 def _long(values: NDArray[np.integer]) -> Tensor:

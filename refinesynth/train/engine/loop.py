@@ -30,14 +30,13 @@ from refinesynth.train.engine.batch_layout import choose_layout
 from refinesynth.train.engine.checkpoints import Checkpoints, Progress
 from refinesynth.train.engine.lm_head import CHUNK_ELEMENTS, base_model, token_losses
 from refinesynth.train.engine.model_writer import ModelWriter, TrainedTensors
-from refinesynth.train.engine.parallel import gather_objects, make_optimizer, make_schedule, start_trackers, wrap_layers
+from refinesynth.train.engine.parallel import make_optimizer, make_schedule, start_trackers, wrap_layers
 from refinesynth.train.engine.schedule import Schedule, Step, pack_best_fit, pad_rows
 from refinesynth.train.events import Events
 from refinesynth.train.labelled_conversation import TurnLabel
 from refinesynth.train.tokens import TokenStore
 from refinesynth.train.training_folder import CHECKPOINTS
 
-_MAX_NAMED_IDS: Final = 10
 _LOSS_NAMES: Final = {
     TurnLabel.CORRECT: names.LOSS_CORRECT,
     TurnLabel.REFINEMENT: names.LOSS_REFINEMENT,
@@ -85,8 +84,8 @@ class Loop:
         self._tokens = self._trained_tokens = 0
         self._seconds = 0.0
         """Duration of the steps since the last log line, without evaluations and saving."""
-        self._losses: list[tuple[Tensor, tuple[str, ...]]] = []
-        """Loss and conversation ids of each of the step's micro-batches."""
+        self._losses: list[Tensor] = []
+        """Loss of each of the step's micro-batches."""
         kind = accelerator.distributed_type
         choose = partial(
             choose_layout,
@@ -171,12 +170,15 @@ class Loop:
         total_norm = cast("Any", accelerator.clip_grad_norm_(wrapped.parameters(), config.max_grad_norm or math.inf))
         norm = float(total_norm.full_tensor() if hasattr(total_norm, "full_tensor") else total_norm)
         if not math.isfinite(norm):
-            raise TrainingError(self._describe_non_finite(norm))
+            raise TrainingError(
+                f"the gradient of step {self.progress.step + 1} is {norm}. No checkpoint holds this step; those of earlier steps are sound. A "
+                "lower learning rate or precision fp32 helps if the loss had been rising; broken weights or data show in the first steps."
+            )
         rate = float(self.lr_scheduler.get_last_lr()[0])
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.lr_scheduler.step()
-        step_loss = torch.stack([loss for loss, _ in self._losses]).sum()
+        step_loss = torch.stack(self._losses).sum()
         self.progress.loss += float(cast("Tensor", accelerator.reduce(step_loss, "mean")))
         self.progress.unlogged += 1
         return norm, rate
@@ -193,7 +195,7 @@ class Loop:
         `trained` counts tokens of the whole step, over all ranks and micro-batches.
         """
         loss = self.losses(batch).sum() * (batch.weight * self.task.schedule.ranks / max(1, trained))
-        self._losses.append((loss.detach(), batch.ids))
+        self._losses.append(loss.detach())
         return loss
 
     def losses(self, batch: Batch) -> Tensor:
@@ -202,20 +204,6 @@ class Loop:
             self._noise.tokens = batch.lengths
         inputs = self.layout.inputs(batch)
         return token_losses(self.wrapped, self.model, inputs, batch, chunk_elements=self._chunk_elements)
-
-    def _describe_non_finite(self, norm: float) -> str:
-        step = self.progress.step + 1
-        bad_losses = [(float(loss), ids) for loss, ids in self._losses if not math.isfinite(float(loss))]
-        all_bad_losses = [item for rank in gather_objects(bad_losses) for item in rank]
-        sound = "No checkpoint holds this step; those of earlier steps are sound."
-        if not all_bad_losses:
-            return f"the gradient of step {step} is {norm} though its losses are finite. {sound} Try a lower learning rate, or precision fp32."
-        all_ids = sorted({name for _, ids in all_bad_losses for name in ids})
-        shown = ", ".join([*all_ids[:_MAX_NAMED_IDS], *(["..."] if len(all_ids) > _MAX_NAMED_IDS else [])])
-        return (
-            f"the loss of step {step} is {all_bad_losses[0][0]}, in conversations {shown}. {sound} A lower learning rate helps if the loss had "
-            f"been rising; weights or data that are broken show themselves in the first steps."
-        )
 
     # Evaluation.
 
