@@ -31,7 +31,7 @@ from refinesynth.train.inputs import TOKENIZER_FILE, pretrained_arguments, resol
 from refinesynth.train.labelled_conversation import Conversation
 from refinesynth.train.plan import ModelShape, Precision
 from refinesynth.train.render import Renderer
-from refinesynth.train.render.template import NAMED_TEMPLATES, check_tokens, read_template
+from refinesynth.train.render.template import read_template
 from refinesynth.train.tokens import Label, TokenStore
 
 _DTYPES: Final = {"bf16": torch.float32, "fp32": torch.float32, "fp64": torch.float64}
@@ -64,12 +64,10 @@ def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = 
 
 def make_renderer(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Renderer:
     """Make the renderer of `config`. Raises `InputError` if the chat template does not fit the tokenizer."""
-    check_tokens(config.chat_template, tokenizer)
-    template = read_template(config.chat_template)
     return Renderer(
         tokenizer,
         loss_on=config.loss_on,
-        template=template,
+        template=read_template(config.chat_template),
         on_rewrite=config.on_rewrite,
         chat_template_kwargs=config.chat_template_kwargs,
         thought_as=config.thought_as,
@@ -261,7 +259,7 @@ def make_tokenizer(conversations: Iterable[Conversation]) -> PreTrainedTokenizer
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
-    start, end = NAMED_TEMPLATES[_SCRATCH_TEMPLATE]
+    start, end = "<|im_start|>", "<|im_end|>"
     trainer = trainers.BpeTrainer(
         vocab_size=_SCRATCH_VOCABULARY,
         show_progress=False,
