@@ -32,29 +32,19 @@ def token_losses(
     `model` is called with `inputs`; `inner` is the unwrapped model. `chunk_elements` limits the logits in memory, for
     models whose logits are the head's output (`Layout.plain_head`).
     """
-    keep, column = _kept_positions(inner, batch)
+    # The library keeps the same positions in all rows: only a single row has no others.
+    keep = {"logits_to_keep": batch.column} if batch.rows == 1 and takes(base_model(inner), "logits_to_keep") else {}
+    column = torch.arange(len(batch.column), device=batch.column.device) if keep else batch.column
     head = output_head(inner)
     if chunk_elements is not None and head is not None:
         rows = max(1, chunk_elements // vocabulary(inner))
-        # No chunks if the library keeps only the predicting positions of a single row and they fit one chunk.
-        if len(batch.target) > rows or batch.rows > 1 or not keep:
+        # No chunks if the library keeps only the predicting positions and they fit one chunk.
+        if len(batch.target) > rows or not keep:
             with _in_chunks(head, batch, column, rows):
                 return _logits(model, inputs, **keep)[0, :, 0]
     logits = _logits(model, inputs, **keep)
-    # With a single row only the predicting positions were kept: no copy is needed.
-    predicting = logits[0] if keep and batch.rows == 1 else logits[batch.row, column]
+    predicting = logits[0] if keep else logits[batch.row, column]
     return negative_log_probability(predicting, batch.target)
-
-
-def _kept_positions(inner: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
-    """The argument that limits the head to some positions, and (K,) the index of each predicting position in them."""
-    if not takes(base_model(inner), "logits_to_keep"):
-        return {}, batch.column
-    if batch.rows == 1:
-        return {"logits_to_keep": batch.column}, torch.arange(len(batch.column), device=batch.column.device)
-    # The library keeps the same positions in all rows: the union over rows.
-    columns, indices = cast("tuple[Tensor, Tensor]", torch.unique(batch.column, return_inverse=True))
-    return {"logits_to_keep": columns}, indices
 
 
 def negative_log_probability(logits: Tensor, target: Tensor) -> Tensor:
