@@ -228,7 +228,7 @@ class TrainConfig(BaseModel):
     """Number of evaluations without a better held-out loss on trained tokens after which the training stops."""
     log_every: Annotated[int, Field(ge=1)] = 10
     """Steps between two lines of metrics."""
-    save_dtype: Annotated[Literal["auto", "bf16", "fp16", "fp32", "fp64"], Option(OUTPUT)] = "auto"
+    save_dtype: Annotated[Literal["auto", "bf16", "fp32", "fp64"], Option(OUTPUT)] = "auto"
     """Type of the finished model's weights; `auto`: the base's, fp32 for adapters. Checkpoints hold all that was
     trained."""
     resume: Annotated[Literal["auto", "never"], Option(OUTPUT)] = "auto"
