@@ -25,19 +25,7 @@ def _check_share_or_number(value: float) -> float:
 
 ShareOrNumber = Annotated[float, AfterValidator(_check_share_or_number)]
 """A share below 1, or a whole number."""
-LearningRateSchedule = Literal[
-    "cosine",
-    "linear",
-    "constant",
-    "constant_with_warmup",
-    "cosine_with_restarts",
-    "cosine_with_min_lr",
-    "cosine_warmup_with_min_lr",
-    "polynomial",
-    "inverse_sqrt",
-    "warmup_stable_decay",
-]
-"""Schedules of transformers that need no metric."""
+LearningRateSchedule = Literal["cosine", "linear", "constant"]
 Every = Literal["epoch", "never"] | Annotated[ShareOrNumber, Field(gt=0)]
 """`epoch`, `never`, a share of an epoch (below 1), or a number of optimizer steps (from 1 on)."""
 
@@ -84,7 +72,7 @@ class LoraConfig(BaseModel):
     """Quantize frozen weights with bitsandbytes to 4 bits (QLoRA: nf4, double quantization); not for zero3 and fsdp."""
 
 
-Optim = Literal["adafactor", "adamw_8bit", "paged_adamw_8bit"]
+Optim = Literal["adamw_8bit", "paged_adamw_8bit"]
 
 
 Tracker = Literal["tensorboard", "wandb", "trackio", "mlflow", "comet_ml", "aim", "clearml", "dvclive", "swanlab"]
@@ -100,11 +88,7 @@ class TrainerConfig(BaseModel):
     model_config = _MODEL_CONFIG
 
     optim: Optim | None = None
-    """Optimizer; names with 8bit are those of bitsandbytes. By default torch's AdamW, fused on GPUs."""
-    adam_epsilon: Annotated[float, Field(ge=0)] = 1e-8
-    """AdamW's epsilon."""
-    lr_scheduler_kwargs: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
-    """Settings of the schedule, such as `min_lr: 1e-6`."""
+    """Optimizer of bitsandbytes. By default torch's AdamW, fused on GPUs."""
     neftune_noise_alpha: Annotated[float, Field(ge=0)] | None = None
     """Strength of NEFTune's noise on embeddings, which does not depend on packing."""
     report_to: Annotated[tuple[Tracker, ...], BeforeValidator(_as_names)] = ()
@@ -118,7 +102,7 @@ class TrainerConfig(BaseModel):
         return {name: value for name, value in sorted(changed.items()) if name in _WEIGHT_SETTINGS}
 
 
-_WEIGHT_SETTINGS: Final = frozenset({"optim", "adam_epsilon", "lr_scheduler_kwargs", "neftune_noise_alpha"})
+_WEIGHT_SETTINGS: Final = frozenset({"optim", "neftune_noise_alpha"})
 
 
 class TrainConfig(BaseModel):
@@ -187,7 +171,7 @@ class TrainConfig(BaseModel):
     learning_rate: Annotated[float, Field(gt=0), Option(LEARNING, None, ("--learning-rate", "--lr"))] = 5e-6
     """Peak learning rate (paper: 5e-6, all weights; recipe lora: 2e-4)."""
     schedule: LearningRateSchedule = "cosine"
-    """Learning rate after the warm-up, to 0 at the last step (paper: cosine); see `trainer.lr_scheduler_kwargs`."""
+    """Learning rate after the warm-up: to 0 at the last step, or constant (paper: cosine)."""
     warmup: Annotated[ShareOrNumber, Field(ge=0)] = 0.0
     """Share of all steps (below 1) or steps (from 1 on) in which the learning rate rises from 0 (paper: none)."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0

@@ -32,21 +32,6 @@ def furthest(one: Any, two: Any) -> float:
     return max(float((a - b).detach().abs().max()) for a, b in pairs)
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"trainer": {"lr_scheduler_kwargs": {"num_cycle": 2}}}, "num_cycle"),
-        ({"schedule": "cosine_with_min_lr"}, "One of min_lr or min_lr_rate should be set"),
-    ],
-)
-def test_what_the_libraries_do_not_take_is_refused_with_their_words(
-    tmp_path: Path, fields: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        check_loop(toys.config(tmp_path, **fields))
-    assert said in str(caught.value)
-
-
 def test_the_environment_divides_no_gradient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = trained(tmp_path / "alone")
     monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "8")
@@ -91,23 +76,12 @@ def test_a_tracker_that_is_not_installed_is_said_before_anything_is_loaded(
 def test_an_optimizer_is_made_by_its_name(tmp_path: Path, name: str | None, kind: str) -> None:
     if name and "bit" in name:
         pytest.importorskip("bitsandbytes")
-    asked = toys.config(tmp_path, weight_decay=0.1, trainer={"optim": name, "adam_epsilon": "1e-6"})
+    asked = toys.config(tmp_path, weight_decay=0.1, trainer={"optim": name})
     made = make_optimizer(toys.model(), asked)
     assert type(made).__name__ == kind
     matrices, others = made.param_groups
     assert (matrices["weight_decay"], others["weight_decay"]) == (0.1, 0.0)
     assert {one.dim() for one in others["params"]} == {1}
-    assert kind != "AdamW" or matrices["eps"] == 1e-6
-
-
-def test_an_optimizer_and_the_settings_of_a_schedule_take_effect(tmp_path: Path) -> None:
-    made = trained(
-        tmp_path,
-        schedule="cosine_with_min_lr",
-        trainer={"optim": "adafactor", "lr_scheduler_kwargs": {"min_lr": 0.005}},
-    )
-    assert "Adafactor" in type(made.optimizer.optimizer).__name__
-    assert made.lr_scheduler.get_last_lr()[0] == pytest.approx(0.005)
 
 
 class Told(toys.NullEvents):
@@ -157,8 +131,7 @@ def test_a_tracker_gets_losses_by_kind_and_the_pace(tmp_path: Path, monkeypatch:
     assert {"eval/loss_correct", "eval/loss_mistake"} <= held_out.keys()
 
 
-def test_tensorboard_writes_into_the_output_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TENSORBOARD_LOGGING_DIR", raising=False)
+def test_tensorboard_writes_into_the_output_folder(tmp_path: Path) -> None:
     trained(tmp_path, steps=1, trainer={"report_to": "tensorboard"})
     (file,) = (tmp_path / "tensorboard").iterdir()
     assert b"train/loss" in file.read_bytes()
@@ -208,5 +181,5 @@ def test_what_decides_about_the_weights_is_in_a_checkpoints_identity(
         return _identity(asked, ready, 1)
 
     assert identity(ddp_timeout=5, report_to="wandb") == identity()
-    assert identity(optim="adafactor") == identity() | {"trainer.optim": "adafactor"}
+    assert identity(optim="adamw_8bit") == identity() | {"trainer.optim": "adamw_8bit"}
     assert identity(revision="v1") == identity() | {"revision": "v1"}
