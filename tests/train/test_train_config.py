@@ -288,7 +288,7 @@ def test_how_often_is_a_share_of_an_epoch_or_steps(every: Any, expected: int | N
 def test_no_torch_is_imported_for_settings_and_plans() -> None:
     code = (
         "import sys, refinesynth.train as t; from refinesynth.train import plan, layered_settings, training_folder, trainer; "
-        "[getattr(t, name) for name in t.__all__]; t.layered(recipe='lora', given=dict(data=['a'], model='m', output='o', trainer=dict(optim='adafactor'))); "
+        "[getattr(t, name) for name in t.__all__]; t.layered(recipe='lora', given=dict(data=['a'], model='m', output='o', trainer=dict(optim='adamw_8bit'))); "
         "print([m for m in ('torch', 'transformers', 'datasets') if m in sys.modules])"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
