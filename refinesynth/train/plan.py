@@ -206,8 +206,8 @@ def make_plan(
     counts = sizes.counts
     batch = min(config.batch_size, counts.records)
     steps_per_epoch, steps = config.steps_per_epoch(counts.records), config.steps(counts.records)
-    # Tokens of the largest possible pass, including padding, with the average share of trained tokens.
-    tokens = min(config.pack_tokens, batch * min(sizes.longest, config.max_length))
+    # Tokens of the largest possible pass, with the average share of trained tokens.
+    tokens = min(config.pack_tokens, (batch if config.packing else 1) * min(sizes.longest, config.max_length))
     trained = math.ceil(tokens * counts.trained_tokens / max(1, counts.tokens))
     memory = estimate_memory(model, compute, tokens=tokens, trained=trained, ranks=devices.ranks)
     _check_memory(memory, devices, compute, config)
@@ -216,7 +216,7 @@ def make_plan(
         steps_between = interval(every, steps_per_epoch)
         return 0 if steps_between is None else math.ceil(steps / steps_between)
 
-    packs = math.ceil(batch * counts.tokens / counts.records / (config.pack_tokens * devices.ranks))
+    packs = batch * counts.tokens / counts.records / config.pack_tokens if config.packing else batch
     return Plan(
         model=model,
         devices=devices,
@@ -224,7 +224,7 @@ def make_plan(
         means=compute,
         steps=steps,
         steps_per_epoch=steps_per_epoch,
-        passes_per_step=max(1, packs),
+        passes_per_step=max(1, math.ceil(packs / devices.ranks)),
         evaluations=count_events(config.evaluate_every) if sizes.held_out else 0,
         checkpoints=count_events(config.save_every),
         memory=memory,

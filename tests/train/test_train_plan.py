@@ -154,17 +154,17 @@ def test_without_anything_held_out_nothing_is_evaluated_and_that_is_said() -> No
     assert not any("held out" in remark for remark in a_plan(a_config(held_out=0)).remarks)
 
 
-def test_passes_hold_a_batch_in_packs_or_padded_rows() -> None:
+def test_passes_hold_a_batch_in_packs_or_one_conversation() -> None:
     # 64 conversations of 1,000 tokens in packs of 8,192.
     assert a_plan().passes_per_step == 8
     assert a_plan(devices=replace(gpus(4), kind="cpu"), means=replace(MEANS, parallel="ddp")).passes_per_step == 2
-    assert a_plan(a_config(packing=False)).passes_per_step == 8
+    assert a_plan(a_config(packing=False)).passes_per_step == 64
 
 
 def test_memory_is_estimated_for_the_fullest_pass_that_can_come() -> None:
-    """Padded rows go through the model together, up to the tokens of a pack; few short conversations fill none."""
-    packed, padded = (a_plan(a_config(packing=packing), of=sizes(longest=1000)) for packing in (True, False))
-    assert padded.memory == packed.memory
+    """Without packing it is the longest conversation; few short conversations fill no pack."""
+    packed, alone = (a_plan(a_config(packing=packing), of=sizes(longest=1000)) for packing in (True, False))
+    assert alone.memory == a_plan(a_config(batch_size=1), of=sizes(longest=1000)).memory
     by_batch = [a_plan(a_config(batch_size=batch), of=sizes(longest=1000)).memory for batch in (2, 4, 9)]
     assert by_batch[0].activations < by_batch[1].activations < by_batch[2].activations
     assert by_batch[2] == packed.memory

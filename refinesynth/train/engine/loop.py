@@ -25,13 +25,13 @@ from transformers import PreTrainedTokenizerBase
 from refinesynth.errors import TrainingError
 from refinesynth.train import events as names
 from refinesynth.train.config import TrainConfig, interval
-from refinesynth.train.engine.batch import KINDS, TURN_LABELS, Batch, labelled_targets, pack_batch, pad_batch
+from refinesynth.train.engine.batch import KINDS, TURN_LABELS, Batch, labelled_targets, pack_batch
 from refinesynth.train.engine.batch_layout import choose_layout
 from refinesynth.train.engine.checkpoints import Checkpoints, Progress
 from refinesynth.train.engine.lm_head import CHUNK_ELEMENTS, base_model, token_losses
 from refinesynth.train.engine.model_writer import ModelWriter, TrainedTensors
 from refinesynth.train.engine.parallel import make_optimizer, make_schedule, start_trackers, wrap_layers
-from refinesynth.train.engine.schedule import Schedule, Step, pack_best_fit, pad_rows
+from refinesynth.train.engine.schedule import Schedule, Step, pack_best_fit
 from refinesynth.train.events import Events
 from refinesynth.train.labelled_conversation import TurnLabel
 from refinesynth.train.tokens import TokenStore
@@ -184,10 +184,9 @@ class Loop:
         return norm, rate
 
     def _batches(self, step: Step) -> Iterator[Batch]:
-        make = pack_batch if self.task.schedule.packed else pad_batch
         for packs in step.packs:
             pack = packs[self.accelerator.process_index]
-            yield make([self.task.store[k] for k in pack]).to(self.accelerator.device)
+            yield pack_batch([self.task.store[k] for k in pack]).to(self.accelerator.device)
 
     def loss(self, batch: Batch, trained: int) -> Tensor:
         """A micro-batch's share of the step's mean loss, times the number of ranks.
@@ -213,8 +212,7 @@ class Loop:
         if held_out is None:
             return {}
         lengths = [int(length) for length in held_out.lengths]
-        pack, make = (pack_best_fit, pack_batch) if schedule.packed else (pad_rows, pad_batch)
-        packs = pack(lengths, max(schedule.capacity, max(lengths, default=1)))
+        packs = pack_best_fit(lengths, max(schedule.capacity, max(lengths, default=1)) if schedule.packed else 1)
         packs += [()] * (-len(packs) % schedule.ranks)  # all ranks need the same number of forward passes
         source_index = {name: index for index, name in enumerate(held_out.sources)}
         sums = torch.zeros(2, len(source_index) * KINDS, dtype=torch.float64, device=device)
@@ -222,7 +220,7 @@ class Loop:
         with torch.no_grad():
             for indices in packs[self.accelerator.process_index :: schedule.ranks]:
                 examples = [held_out[k] for k in indices]
-                batch = make(examples, lambda item: labelled_targets(item, source_index[item.source])).to(device)
+                batch = pack_batch(examples, lambda item: labelled_targets(item, source_index[item.source])).to(device)
                 losses = self.losses(batch).double() * batch.weight
                 sums[0].index_add_(0, batch.kind, losses)
                 sums[1].index_add_(0, batch.kind, torch.full_like(losses, batch.weight))
@@ -277,13 +275,13 @@ class Loop:
 class EmbeddingNoise:
     """Uniform noise up to alpha / sqrt(tokens x width) on the embeddings in training (NEFTune).
 
-    `tokens` is the length of each token's conversation; transformers' hook counts the whole row with padding.
+    `tokens` is the length of each token's conversation; transformers' hook counts the whole row.
     """
 
     def __init__(self, model: nn.Module, alpha: float) -> None:
         self._alpha = alpha
         self.tokens = torch.ones(1, 1)
-        """(rows, T) or (rows, 1) Length of each token's conversation in the next forward pass."""
+        """(1, T) Length of each token's conversation in the next forward pass."""
         cast("Any", base_model(model)).get_input_embeddings().register_forward_hook(self._add_noise)
 
     def _add_noise(self, embeddings: nn.Module, _inputs: object, output: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from engine_toys import Label, Rendered, TurnLabel
 from torch import Tensor
 
 from refinesynth.train.engine.attention import SEGMENTS
-from refinesynth.train.engine.batch import TURN_LABELS, Batch, labelled_targets, pack_batch, pad_batch
+from refinesynth.train.engine.batch import TURN_LABELS, Batch, labelled_targets, pack_batch
 from refinesynth.train.engine.batch_layout import choose_layout
 from refinesynth.train.engine.lm_head import token_losses
 from refinesynth.train.labelled_conversation import LossOn
@@ -108,8 +108,6 @@ def test_packed_is_unpacked_is_accumulated(changes: dict[str, Any]):
     packed = gradient(model, pack_batch(EXAMPLES))
     assert same(packed, gradient(model, *(pack_batch([one]) for one in EXAMPLES)))
     assert same(packed, gradient(model, pack_batch(EXAMPLES[:2]), pack_batch([]), pack_batch(EXAMPLES[2:])))
-    assert same(packed, gradient(model, pad_batch(EXAMPLES)))
-    assert same(packed, gradient(model, pad_batch(EXAMPLES[3:]), pad_batch([]), pad_batch(EXAMPLES[:3])))
 
 
 def test_the_order_in_a_pack_does_not_matter():
@@ -142,11 +140,10 @@ class Whole(toys.LlamaForCausalLM):
         return super().forward(input_ids, position_ids=position_ids, use_cache=use_cache, **inputs)
 
 
-@pytest.mark.parametrize("lay", [pack_batch, pad_batch])
 @pytest.mark.parametrize("kind", [toys.LlamaForCausalLM, Whole])
 @pytest.mark.parametrize("most", [7, 10**6])
-def test_in_chunks_is_at_once_and_no_more_rows_reach_the_head_together(lay: Any, kind: Any, most: int):
-    model, batch = double(), lay(EXAMPLES)
+def test_in_chunks_is_at_once_and_no_more_rows_reach_the_head_together(kind: Any, most: int):
+    model, batch = double(), pack_batch(EXAMPLES)
     model.__class__ = kind
     rows: list[int] = []
     plain = gradient(model, batch)
@@ -162,7 +159,7 @@ def test_in_chunks_is_at_once_and_no_more_rows_reach_the_head_together(lay: Any,
         chunked = gradient(model, batch, chunk_elements=most * toys.VOCABULARY)
     assert same(plain, chunked)
     assert max(rows) == min(most, len(batch.target))
-    again = most == 7 or lay is pad_batch or kind is Whole
+    again = most == 7 or kind is Whole
     assert sum(rows) == (1 + again) * len(batch.target)  # forward, and again in the backward pass
     assert "forward" not in vars(model.lm_head)
 
@@ -182,7 +179,7 @@ def test_a_model_that_cannot_leave_positions_out_gives_the_same():
 
 def test_a_pack_without_a_trained_token_gives_a_gradient_of_zeros_for_every_weight():
     model = double()
-    for batch in (pack_batch([]), pad_batch([]), pack_batch([toys.example(1, (TurnLabel.MISTAKE,))])):
+    for batch in (pack_batch([]), pack_batch([toys.example(1, (TurnLabel.MISTAKE,))])):
         found = gradient(model, batch)
         assert found.keys() == dict(model.named_parameters()).keys()
         assert all(bool((one == 0).all()) for one in found.values())

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from train_values import a_config
 
-from refinesynth.train.engine.schedule import Schedule, balance, pack_best_fit, pad_rows
+from refinesynth.train.engine.schedule import Schedule, balance, pack_best_fit
 
 pytestmark = pytest.mark.train
 
@@ -55,13 +55,6 @@ def test_where_balance_would_overflow_it_is_best_fit():
     lengths = [3, 3, 2, 2, 2]
     packs = balance(lengths, 6, 2)  # longest first into the emptiest gives 7 and 5
     assert [sum(lengths[k] for k in pack) for pack in packs] == [6, 6]
-
-
-@given(LENGTHS, st.integers(40, 200))
-def test_padded_batches_hold_every_conversation_once_and_never_too_much(lengths: list[int], capacity: int):
-    batches = pad_rows(lengths, capacity)
-    assert sorted(k for batch in batches for k in batch) == list(range(len(lengths)))
-    assert all(len(batch) * max(lengths[k] for k in batch) <= capacity for batch in batches)
 
 
 @pytest.mark.parametrize("packed", [True, False])
