@@ -29,7 +29,6 @@ from refinesynth.text.markup import code_in_table, render_markdown
 from refinesynth.train import events
 from refinesynth.train.config import HUB_NAME, PATH_FIELDS, TrainConfig
 from refinesynth.train.events import Events, TrainResult
-from refinesynth.train.labelled_conversation import LossOn
 from refinesynth.train.layered_settings import layered, portable, portable_config, published, to_yaml
 from refinesynth.train.plan import Devices, Plan
 
@@ -184,14 +183,6 @@ def _real_path(name: str, value: object) -> object:
 
 _TEMPLATE: Final = Path(__file__).with_name("card.md.jinja")
 
-LOSSES: Final[Mapping[LossOn, str]] = {
-    LossOn.REFINEMENT: "Refinement loss (equation 1 of the paper): every assistant turn gives loss but those that were flagged as "
-    "mistakes. A mistake stays in the context, so that the turn that repairs it is learned from it.",
-    LossOn.ALL_TURNS: "All assistant turns give loss, mistakes included (the paper's ablation with erroneous loss).",
-    LossOn.REPAIRS: "Only repairs give loss: right turns after a mistake, and those of a repairer.",
-    LossOn.NO_REFINEMENT_TURNS: "Neither mistakes nor the turns that repair them give loss (the paper's ablation without refinement "
-    "loss).",
-}
 METRIC_TITLES: Final[Mapping[str, str]] = {
     events.LOSS: "trained tokens",
     events.LOSS_CORRECT: "correct turns",
@@ -199,12 +190,6 @@ METRIC_TITLES: Final[Mapping[str, str]] = {
     events.LOSS_MISTAKE: "mistakes (not trained on)",
 }
 """Titles of the held-out losses, in display order."""
-
-_CARD_KEYS: Final = (
-    *("revision", "learning_rate", "schedule", "warmup", "batch_size", "epochs", "max_steps"),
-    *("max_length", "weight_decay", "max_grad_norm", "seed"),
-)
-"""Settings in the model card, in order."""
 
 
 def short_name(name: str) -> str:
@@ -229,9 +214,6 @@ def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
 
     Names of data and models are untrusted text: PyYAML quotes them in the header, and the body puts them in code spans.
     """
-    omitted = "max_steps" if config.max_steps is None else "epochs"
-    settings = {name: value for name in _CARD_KEYS if (value := getattr(config, name)) is not None and name != omitted}
-    settings |= {f"trainer.{name}": value for name, value in config.trainer.weight_settings().items()}
     by_source = {
         name: code_in_table(name.removeprefix(events.SOURCE_LOSS))
         for name in result.held_out
@@ -253,8 +235,6 @@ def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
         base=base,
         header=_header(base, lora=config.lora is not None),
         title=short_name(config.output.rstrip("/")),
-        loss=LOSSES[config.loss_on],
-        settings=settings,
         held_out=held_out,
         counts=plan.sizes.counts,
     )
