@@ -225,16 +225,6 @@ def test_a_warm_up_that_is_not_shorter_than_the_training_is_remarked(warmup: flo
     assert any("the learning rate is never reached" in remark for remark in remarks) == remarked
 
 
-def test_bf16_that_a_gpu_only_emulates_is_remarked() -> None:
-    def remarks(precision: Precision, *, bf16: bool) -> str:
-        devices = replace(gpus(gib=300), bf16=bf16)
-        return " ".join(a_plan(devices=devices, means=replace(MEANS, precision=precision)).remarks)
-
-    assert "only emulates bf16, which is slower than fp32, so it is computed in fp32" in remarks("fp32", bf16=False)
-    assert "slower than fp32; give precision fp32" in remarks("bf16", bf16=False)
-    assert "emulates" not in remarks("bf16", bf16=True) + remarks("fp32", bf16=True) + remarks("fp64", bf16=False)
-
-
 def test_what_text_does_not_reach_is_remarked_and_needs_no_optimizer() -> None:
     towers = {"model.vision_tower": 400_000_000, "model.multi_modal_projector": 3_000_000}
     frozen = replace(LLAMA_8B, unused=towers, trainable=LLAMA_8B.parameters - sum(towers.values()))
