@@ -236,7 +236,7 @@ class Reader(Iterable[Conversation]):
             return read_file_records(source_file(source))
         if isinstance(source, Mapping) or not isinstance(cast("Any", source), Iterable):
             raise InputError(
-                f"source {number} is {type(source).__name__}; expected a path, one split of a dataset or trajectories"
+                f"source {number} is {type(cast('object', source)).__name__}; expected a path, one split of a dataset or trajectories"
             )
         return ((item, f"source {number}: item {index}") for index, item in enumerate(source, start=1))
 

@@ -33,7 +33,9 @@ from refinesynth.train.engine.model_writer import ModelWriter, TrainedTensors
 from refinesynth.train.engine.parallel import make_optimizer, make_schedule, start_trackers, wrap_layers
 from refinesynth.train.engine.schedule import Schedule, Step, pack_best_fit
 from refinesynth.train.events import Events
+from refinesynth.train.inputs import base_name
 from refinesynth.train.labelled_conversation import TurnLabel
+from refinesynth.train.plan import Plan
 from refinesynth.train.tokens import TokenStore
 from refinesynth.train.training_folder import CHECKPOINTS
 
@@ -45,39 +47,37 @@ _LOSS_NAMES: Final = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Task:
-    """Inputs of a loop except model and settings."""
+class PreparedTraining:
+    """Inputs of a training except its model and settings."""
 
-    store: TokenStore
-    held_out: TokenStore | None
-    schedule: Schedule
-    identity: Mapping[str, Any]
-    """Everything that determines the weights; stored in every checkpoint."""
     tokenizer: PreTrainedTokenizerBase | None
     """Saved with every checkpoint."""
-    save_dtype: torch.dtype | None = None
-    """Type of the finished model's weights; None: the type in training."""
-    base: tuple[str, str | None] = ("", None)
-    """Published name and revision of the adapters' base model."""
+    store: TokenStore
+    held_out: TokenStore | None
+    plan: Plan
 
 
 class Loop:
     """Training on one rank; all ranks call its methods in the same order.
 
-    Raises `InputError` if the model cannot be packed, or cannot use the attention of the settings.
+    `identity` is everything that determines the weights, and stored in every checkpoint. Raises `InputError` if the model
+    cannot be packed, or cannot use the attention of the settings.
     """
 
     def __init__(
         self,
         model: nn.Module,
-        task: Task,
+        inputs: PreparedTraining,
         config: TrainConfig,
         accelerator: Accelerator,
         *,
+        identity: Mapping[str, Any],
         events: Events,
         chunk_elements: int = CHUNK_ELEMENTS,
     ) -> None:
-        self.task, self.config, self.accelerator, self.events, self.model = task, config, accelerator, events, model
+        self.config, self.accelerator, self.events, self.model = config, accelerator, events, model
+        self.store, self.held_out = inputs.store, inputs.held_out
+        self.schedule = Schedule.from_config(inputs.store, config, ranks=accelerator.num_processes)
         self.interruption = Interruption(events.note)
         self.stopped_early = False
         self.progress = Progress()
@@ -105,11 +105,11 @@ class Loop:
         optimizer = make_optimizer(model, config, cuda=accelerator.device.type == "cuda")
         wrapped, self.optimizer = cast("tuple[nn.Module, Any]", accelerator.prepare(model, optimizer))
         self.wrapped = wrapped
-        self.lr_scheduler = make_schedule(self.optimizer, config, task.schedule.steps)
-        self.writer = ModelWriter(accelerator, wrapped, trained, task.tokenizer, task.base)
+        self.lr_scheduler = make_schedule(self.optimizer, config, self.schedule.steps)
+        self.writer = ModelWriter(accelerator, wrapped, trained, inputs.tokenizer, base_name(config))
         folder = Path(config.output) / CHECKPOINTS
         self.checkpoints = Checkpoints(
-            folder, self.writer, self.optimizer, self.lr_scheduler, task.identity, config.keep, events
+            folder, self.writer, self.optimizer, self.lr_scheduler, identity, config.keep, events
         )
         self.layout = layout or choose(wrapped=wrapped)
         self._chunk_elements = chunk_elements if self.layout.plain_head else None
@@ -126,8 +126,8 @@ class Loop:
         """
         if start is not None:
             self.progress = self.checkpoints.read(start)
-        config, progress, schedule = self.config, self.progress, self.task.schedule
-        eval_every = config.evaluate_every if self.task.held_out is not None else "never"
+        config, progress, schedule = self.config, self.progress, self.schedule
+        eval_every = config.evaluate_every if self.held_out is not None else "never"
         evaluating, saving = (interval(every, schedule.steps_per_epoch) for every in (eval_every, config.save_every))
         self.stopped_early = self._should_stop_early()  # the checkpoint may be of a stopped training
         while progress.step < schedule.steps and not self.stopped_early and self.interruption.signal is None:
@@ -153,8 +153,8 @@ class Loop:
         """Do one optimizer step; return the gradient norm before clipping and the learning rate."""
         accelerator, wrapped, config = self.accelerator, self.wrapped, self.config
         kind = accelerator.distributed_type
-        packs = self.task.schedule.step(epoch, step_in_epoch)
-        self._tokens += int(self.task.schedule.lengths[self.task.schedule.conversations(epoch, step_in_epoch)].sum())
+        packs = self.schedule.step(epoch, step_in_epoch)
+        self._tokens += int(self.schedule.lengths[self.schedule.conversations(epoch, step_in_epoch)].sum())
         self._trained_tokens += packs.trained
         self._losses.clear()
         wrapped.train()
@@ -186,14 +186,14 @@ class Loop:
     def _batches(self, step: Step) -> Iterator[Batch]:
         for packs in step.packs:
             pack = packs[self.accelerator.process_index]
-            yield pack_batch([self.task.store[k] for k in pack]).to(self.accelerator.device)
+            yield pack_batch([self.store[k] for k in pack]).to(self.accelerator.device)
 
     def loss(self, batch: Batch, trained: int) -> Tensor:
         """A micro-batch's share of the step's mean loss, times the number of ranks.
 
         `trained` counts tokens of the whole step, over all ranks and micro-batches.
         """
-        loss = self.losses(batch).sum() * (batch.weight * self.task.schedule.ranks / max(1, trained))
+        loss = self.losses(batch).sum() * (batch.weight * self.schedule.ranks / max(1, trained))
         self._losses.append(loss.detach())
         return loss
 
@@ -208,7 +208,7 @@ class Loop:
 
     def evaluate(self) -> dict[str, float]:
         """Mean held-out loss per token over all ranks, by name (`train/events.py`); kinds without tokens are absent."""
-        held_out, schedule, device = self.task.held_out, self.task.schedule, self.accelerator.device
+        held_out, schedule, device = self.held_out, self.schedule, self.accelerator.device
         if held_out is None:
             return {}
         lengths = [int(length) for length in held_out.lengths]
@@ -229,7 +229,7 @@ class Loop:
         by_label, trained = parts.sum(1), parts[..., 1].sum(2)
         means = {names.LOSS: trained.sum(1)}
         means |= {_LOSS_NAMES[label]: by_label[:, k].sum(1) for k, label in enumerate(TURN_LABELS)}
-        if len({*source_index, *self.task.store.sources}) > 1:
+        if len({*source_index, *self.store.sources}) > 1:
             means |= {f"{names.SOURCE_LOSS}{name}": trained[:, index] for name, index in source_index.items()}
         return {name: float(total / count) for name, (total, count) in means.items() if count > 0}
 
@@ -256,7 +256,7 @@ class Loop:
             names.LOSS: progress.last_loss,
             names.GRAD_NORM: norm,
             names.LEARNING_RATE: rate,
-            names.EPOCH: progress.step / self.task.schedule.steps_per_epoch,
+            names.EPOCH: progress.step / self.schedule.steps_per_epoch,
             names.TOKENS_PER_SECOND: self._tokens / seconds,
             names.TRAINED_TOKENS_PER_SECOND: self._trained_tokens / seconds,
         }

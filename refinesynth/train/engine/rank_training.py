@@ -4,14 +4,14 @@ import logging
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import patch_environment
-from transformers import PreTrainedTokenizerBase, set_seed
+from transformers import set_seed
 from transformers.utils import logging as library
 
 from refinesynth.errors import TrainingError
@@ -21,17 +21,14 @@ from refinesynth.train.engine import checkpoints, loading, parallel
 from refinesynth.train.engine.adapters import is_quantized
 from refinesynth.train.engine.checkpoints import Checkpoint
 from refinesynth.train.engine.lm_head import base_model
-from refinesynth.train.engine.loop import Loop, Task
+from refinesynth.train.engine.loop import Loop, PreparedTraining
 from refinesynth.train.engine.model_writer import file_errors, written_dtype
 from refinesynth.train.engine.parallel import Distributed, gather_objects
-from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.events import Events, NullEvents, TrainResult
-from refinesynth.train.inputs import base_name
 from refinesynth.train.layered_settings import portable_config
-from refinesynth.train.plan import Plan, Sizes, compute_settings, make_plan
+from refinesynth.train.plan import Sizes, compute_settings, make_plan
 from refinesynth.train.prepare import prepare
 from refinesynth.train.ranks import rank
-from refinesynth.train.tokens import TokenStore
 from refinesynth.train.training_folder import CHECKPOINTS, FREE_SETTINGS
 
 
@@ -54,16 +51,6 @@ def libraries_silenced() -> Generator[None]:
             logger.setLevel(level)
         if bars:
             library.enable_progress_bar()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PreparedTraining:
-    """Inputs of a training except its model."""
-
-    tokenizer: PreTrainedTokenizerBase
-    store: TokenStore
-    held_out: TokenStore | None
-    plan: Plan
 
 
 def prepare_training(
@@ -150,7 +137,7 @@ def _train(
         if loop.interruption.signal is None:
             loop.checkpoints.restore_best(loop.progress)
             with file_errors(output := Path(config.output), "written"):
-                loop.writer.write(output, dtype=loop.task.save_dtype)
+                loop.writer.write(output, dtype=written_dtype(config, prepared.plan.model))
             events.saved(output)
         return _make_result(config, loop, start)
 
@@ -163,7 +150,6 @@ def _make_loop(
     distributed: Distributed,
 ) -> Loop:
     compute = prepared.plan.means
-    schedule = Schedule.from_config(prepared.store, config, ranks=distributed.world_size)
     accelerator = parallel.make_accelerator(config, compute, distributed)
     digests = gather_objects((prepared.store.digest, prepared.held_out.digest if prepared.held_out else ""))
     if any(digest != digests[0] for digest in digests):
@@ -182,16 +168,7 @@ def _make_loop(
     loading.add_end_tokens(model, prepared.store)
     if compute.parallel in {"none", "ddp"} and not is_quantized(base_model(model)):
         model.to(accelerator.device)
-    task = Task(
-        prepared.store,
-        prepared.held_out,
-        schedule,
-        identity,
-        prepared.tokenizer,
-        written_dtype(config, prepared.plan.model),
-        base_name(config),
-    )
-    return Loop(model, task, config, accelerator, events=events)
+    return Loop(model, prepared, config, accelerator, identity=identity, events=events)
 
 
 def _identity(config: TrainConfig, prepared: PreparedTraining, ranks: int) -> Mapping[str, Any]:
@@ -231,8 +208,8 @@ def _make_result(config: TrainConfig, loop: Loop, start: Checkpoint | None) -> T
     return TrainResult(
         output=Path(config.output),
         steps=progress.step,
-        planned_steps=loop.task.schedule.steps,
-        epochs=progress.step / loop.task.schedule.steps_per_epoch,
+        planned_steps=loop.schedule.steps,
+        epochs=progress.step / loop.schedule.steps_per_epoch,
         loss=progress.last_loss,
         held_out=held_out[-1] if held_out else {},
         best_step=best,

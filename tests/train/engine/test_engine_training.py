@@ -67,7 +67,7 @@ def test_the_last_smaller_step_weighs_its_own_tokens(tmp_path: Path):
     store, asked = toys.store(5), toys.config(tmp_path, batch_size=4, learning_rate=1e-12)
     loop = toys.loop(toys.model(), store, asked, events=told)
     loop.train()
-    last = toys.pack_batch([store[int(k)] for k in loop.task.schedule.conversations(0, 1)])
+    last = toys.pack_batch([store[int(k)] for k in loop.schedule.conversations(0, 1)])
     toy = toys.model()
     wanted = toys.token_losses(toy, toy, last.inputs, last).mean()
     assert told.lines[-1][1]["loss"] == pytest.approx(float(wanted.detach()), abs=1e-5)
