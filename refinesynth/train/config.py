@@ -208,8 +208,6 @@ class TrainConfig(BaseModel):
     """Write a checkpoint to resume from, in the same units."""
     keep: Literal["all"] | Annotated[int, Field(ge=1)] = 2
     """Number of newest checkpoints to keep, or `all`; the best checkpoint is also kept."""
-    early_stop: Annotated[int, Field(ge=1)] | None = None
-    """Number of evaluations without a better held-out loss on trained tokens after which the training stops."""
     log_every: Annotated[int, Field(ge=1)] = 10
     """Steps between two lines of metrics."""
     save_dtype: Annotated[Literal["auto", "bf16", "fp32", "fp64"], Option(OUTPUT)] = "auto"
@@ -255,8 +253,6 @@ class TrainConfig(BaseModel):
                 f"tokens_per_pack is {self.pack_tokens}, and a conversation of max_length {self.max_length} would not fit in; "
                 "give a larger one, or a smaller max_length"
             )
-        if self.deepspeed is not None and self.parallel not in {"auto", "zero2", "zero3"}:
-            raise ValueError(f"deepspeed names a file, but parallel is {self.parallel!r}; leave one of them out")
         if self.quantize is not None and self.precision == "fp64":
             raise ValueError(
                 f"precision is {self.precision!r}; weights of lora.quantize are computed with in bf16 or fp32"
@@ -264,10 +260,6 @@ class TrainConfig(BaseModel):
         if self.model == SCRATCH and self.lora is not None:
             raise ValueError(
                 "model is 'scratch', whose weights are kept nowhere: adapters would fit nothing; give --no-lora"
-            )
-        if self.early_stop is not None and (not self.held_out or self.evaluate_every == "never"):
-            raise ValueError(
-                "early_stop needs evaluations: set held_out above 0 and evaluate_every to other than never"
             )
         return self
 

@@ -71,7 +71,6 @@ def test_what_is_not_so_is_not_said() -> None:
     assert "step 128" not in text
     assert "Recipe: none" in text
     assert "taken out of the data" in card(without_refinement=True)
-    assert "stopped early" in card(result={"stopped_early": True})
     assert "rank 32, alpha 64.0, on `all-linear`" in card(lora=True)
 
 

@@ -79,7 +79,6 @@ class Loop:
         self.store, self.held_out = inputs.store, inputs.held_out
         self.schedule = Schedule.from_config(inputs.store, config, ranks=accelerator.num_processes)
         self.interruption = Interruption(events.note)
-        self.stopped_early = False
         self.progress = Progress()
         self._tokens = self._trained_tokens = 0
         self._seconds = 0.0
@@ -118,7 +117,7 @@ class Loop:
     # Steps.
 
     def train(self, start: Path | None = None) -> None:
-        """Train from the checkpoint `start` to the end of the schedule, an early stop or a signal.
+        """Train from the checkpoint `start` to the end of the schedule or a signal.
 
         Raises:
             TrainingError: A gradient is not finite, or a checkpoint cannot be written or read. DeepSpeed has then
@@ -129,8 +128,7 @@ class Loop:
         config, progress, schedule = self.config, self.progress, self.schedule
         eval_every = config.evaluate_every if self.held_out is not None else "never"
         evaluating, saving = (interval(every, schedule.steps_per_epoch) for every in (eval_every, config.save_every))
-        self.stopped_early = self._should_stop_early()  # the checkpoint may be of a stopped training
-        while progress.step < schedule.steps and not self.stopped_early and self.interruption.signal is None:
+        while progress.step < schedule.steps and self.interruption.signal is None:
             started = monotonic()
             norm, rate = self._step(*divmod(progress.step, schedule.steps_per_epoch))
             self._seconds += monotonic() - started
@@ -142,8 +140,7 @@ class Loop:
             save_now = saving is not None and (last or progress.step % saving == 0)
             if evaluating is not None and (last or progress.step % evaluating == 0):
                 improved = self.evaluate_and_report()
-                self.stopped_early = self._should_stop_early()
-                save_now = save_now or (saving is not None and (improved or self.stopped_early))
+                save_now = save_now or (saving is not None and improved)
             if save_now or interrupted:
                 self.checkpoints.write(progress)
         for tracker in self.accelerator.trackers:
@@ -239,13 +236,6 @@ class Loop:
         improved = self.progress.evaluated(means)
         self._report("eval", means)
         return improved
-
-    def _should_stop_early(self) -> bool:
-        """Return True if at least `early_stop` evaluations followed the best one."""
-        losses = [means[names.LOSS] for _, means in self.progress.evaluations]
-        losses = [math.inf if math.isnan(loss) else loss for loss in losses]
-        limit = self.config.early_stop
-        return limit is not None and bool(losses) and len(losses) - 1 - losses.index(min(losses)) >= limit
 
     # Reports.
 

@@ -213,7 +213,6 @@ def _make_result(config: TrainConfig, loop: Loop, start: Checkpoint | None) -> T
         loss=progress.last_loss,
         held_out=held_out[-1] if held_out else {},
         best_step=best,
-        stopped_early=loop.stopped_early,
         signal=loop.interruption.signal,
         resumed_from=start.step if start else None,
     )
