@@ -157,12 +157,12 @@ def test_the_best_checkpoint_is_kept_beside_the_newest_and_its_weights_come_back
         checkpoints.remove(tmp_path / f"checkpoints/checkpoint-{best}")
 
 
-def test_a_loss_that_is_no_number_ends_it_and_names_the_conversations(tmp_path: Path):
+def test_a_loss_that_is_no_number_ends_it(tmp_path: Path):
     toy = toys.model()
     with torch.no_grad():
         toy.lm_head.weight[0, 0] = math.nan
     before = weights(toy)
-    with pytest.raises(TrainingError, match=r"step 1 is nan.*t\d+"):
+    with pytest.raises(TrainingError, match="step 1 is nan"):
         toys.loop(toy, toys.store(4), toys.config(tmp_path)).train()
     assert all(torch.equal(one, weights(toy)[name]) for name, one in before.items() if name != "lm_head.weight")
 
