@@ -12,7 +12,7 @@ from refinesynth.cli.backend_options import BackendOption, Set, backend_spec, tu
 from refinesynth.cli.field_options import PlayOption, option
 from refinesynth.cli.terminal import note, print_json, say
 from refinesynth.cli.trajectory_text import indented
-from refinesynth.client.token_usage import TOKENIZER, count_tokens
+from refinesynth.client.token_usage import estimated_tokens
 from refinesynth.episode import plays
 from refinesynth.episode.prompt_preview import preview, settings_of
 from refinesynth.errors import ConfigurationError, InputError
@@ -71,14 +71,12 @@ def _role(text: str, play_roles: tuple[Role, ...], play: str) -> Role:
 def _print(request: dict[str, Any], *, model: str, json: bool) -> None:
     parts = [(item["role"], item["content"] or indented(item.get("tool_calls"))) for item in request["messages"]]
     parts += [(name, indented(request[name])) for name in ("tools", "response_format") if name in request]
-    counts = [(name, count_tokens(text)) for name, text in parts]
+    counts = [(name, estimated_tokens([text])) for name, text in parts]
     total = sum(count for _, count in counts)
     if json:
-        print_json({"model": model, **request, "tokens": total, "tokenizer": TOKENIZER})
+        print_json({"model": model, **request, "tokens": total})
         return
     for name, text in parts:
         say(f"--- {name}\n{text}\n")
     breakdown = ", ".join(f"{name} {count:,}" for name, count in counts)
-    note(
-        f"{total:,} tokens ({breakdown}) by {TOKENIZER}, the tokenizer of GPT-4; {model} may count otherwise, and adds marks of its own"
-    )
+    note(f"about {total:,} tokens ({breakdown}), estimated; {model} may count otherwise, and adds marks of its own")

@@ -7,7 +7,6 @@ from typing import Any
 
 from refinesynth.backends import Backend, Role
 from refinesynth.client import open_model
-from refinesynth.client.token_usage import count_tokens
 from refinesynth.episode.episode import play_episode
 from refinesynth.episode.play import EpisodeSettings
 from refinesynth.episode.plays import find
@@ -56,9 +55,3 @@ async def preview(
     }
     await play_episode(persona, index=0, settings=settings, models=models)
     return requests
-
-
-def prompt_tokens(request: Mapping[str, Any]) -> int:
-    """Return the tokens of a request's messages and tools with GPT-4's tokenizer; a schema is not part of a prompt."""
-    texts = [str(message["content"] or message.get("tool_calls")) for message in request["messages"]]
-    return sum(map(count_tokens, [*texts, *map(str, request.get("tools", ()))]))
