@@ -173,8 +173,6 @@ def _instructions(messages: Sequence[ModelMessage], parameters: ModelRequestPara
     return [] if latest is None or latest.instructions is None else [scrub(latest.instructions)]
 
 
-_WITHOUT_SCHEMAS = ("gpt-4o-2024-05-13", "gpt-4-", "gpt-3.5")
-"""OpenAI's models without structured outputs; the profiles do not exclude them, and the API answers 400."""
 _COMPATIBLE = ModelProfile(
     supports_json_schema_output=True, supports_json_object_output=True, may_tokenize_special_tokens_in_content=True
 )
@@ -206,10 +204,7 @@ def _model_profile(backend: Backend) -> ModelProfile:
     if backend.is_rehearsal or (provider == "openai" and backend.base_url is not None):
         return merge_profile(DEFAULT_PROFILE, _COMPATIBLE)
     known = PROVIDERS.get(provider)
-    table = infer_model_profile(f"{known.profile}{name}" if known else f"litellm:{provider}/{name}")
-    if provider == "openai" and (name == "gpt-4" or name.startswith(_WITHOUT_SCHEMAS)):
-        return merge_profile(table, ModelProfile(supports_json_schema_output=False))
-    return table
+    return infer_model_profile(f"{known.profile}{name}" if known else f"litellm:{provider}/{name}")
 
 
 def output_mode(

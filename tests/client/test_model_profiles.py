@@ -33,11 +33,6 @@ def test_presets_use_the_best_mode_their_model_has(name: str, expected: str) -> 
     assert mode(PRESETS[name].backend) == expected
 
 
-@pytest.mark.parametrize("model", ["gpt-4o-2024-05-13", "gpt-4", "gpt-4-turbo", "gpt-3.5-turbo"])
-def test_openai_models_from_before_structured_outputs_are_asked_by_tool(model: str) -> None:
-    assert mode(Backend(model=model)) == "tool"
-
-
 def test_a_model_without_schema_and_tools_is_prompted(monkeypatch: pytest.MonkeyPatch) -> None:
     def neither(_model: str) -> ModelProfile:
         return ModelProfile(supports_tools=False, supports_json_schema_output=False)
