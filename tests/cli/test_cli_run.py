@@ -89,8 +89,8 @@ def test_what_a_server_lacks_is_said_once(tmp_path: Path) -> None:
         place = ("--backend", "hosted_vllm/any", "--set", f"base_url={address}/v1")
         result = run("-n", 2, "-o", tmp_path / "run", *place, "--player-form", "tools", "--concurrency", 4)
     assert result.exit_code == 0, result.stderr
-    assert result.stderr.count("does not take response_format; structured answers are asked for by a tool call") == 1
-    assert result.stderr.count("does not take tools; it is asked for text") == 1
+    assert result.stderr.count("does not take response_format; requests go without it") == 1
+    assert result.stderr.count("does not take tools; requests go without it") == 1
 
 
 @pytest.mark.process

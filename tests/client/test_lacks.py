@@ -160,7 +160,7 @@ async def test_a_mode_that_the_user_chose_stays_and_the_message_names_it(mode: O
         ("Unsupported value: 'temperature' does not support 0.7", "temperature"),
         ("max_completion_tokens is too large", "max_tokens"),
         ("unknown field `min_p`", "min_p"),
-        ("no", "output_mode and extra"),
+        ("no", "max_tokens, output_mode and extra"),
     ],
 )
 async def test_a_message_names_the_setting_that_the_server_named(text: str, settings: str) -> None:
