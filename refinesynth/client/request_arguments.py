@@ -14,12 +14,10 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
     SystemPromptPart,
-    TextContent,
     TextPart,
     ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
-    UserContent,
     UserPromptPart,
 )
 from pydantic_ai.models import ModelRequestParameters, infer_model_profile
@@ -112,26 +110,14 @@ def _request_messages(message: ModelRequest) -> Iterator[dict[str, Any]]:
         if isinstance(part, SystemPromptPart):
             yield {"role": "system", "content": scrub(part.content)}
         elif isinstance(part, UserPromptPart):
-            yield {"role": "user", "content": scrub(_user_text(part.content))}
+            if not isinstance(part.content, str):
+                raise _unsupported_part(part.content)
+            yield {"role": "user", "content": scrub(part.content)}
         elif isinstance(part, ToolReturnPart):
             content = scrub(part.model_response_str())
             yield {"role": "tool", "tool_call_id": part.tool_call_id, "content": content}
         else:
             raise _unsupported_part(part)
-
-
-def _user_text(content: str | Sequence[UserContent]) -> str:
-    if isinstance(content, str):
-        return content
-    texts: list[str] = []
-    for item in content:
-        if isinstance(item, str):
-            texts.append(item)
-        elif isinstance(item, TextContent):
-            texts.append(item.content)
-        else:
-            raise _unsupported_part(item)
-    return "\n\n".join(texts)
 
 
 def _response_message(message: ModelResponse, thinking_field: str | None) -> dict[str, Any] | None:
