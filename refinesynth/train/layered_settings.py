@@ -23,12 +23,6 @@ RECIPES: Final = ("paper-8b", "paper-70b", "lora", "smoke")
 DEFAULT: Final = "default"
 REQUIRED: Final = "to be given"
 _RECIPE: Final = "recipe"
-_USAGE: Final = {
-    "data": "DATA...",
-    "model": "--model NAME-OR-FOLDER (on the Hugging Face Hub, or here), --model scratch (a tiny random one, made from the data, to see "
-    "a training run)",
-    "output": "-o FOLDER",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,23 +165,12 @@ def _explain(error: ValidationError, origins: Mapping[str, str]) -> Iterator[str
         seen.add(name)
         problem = item["msg"].removeprefix("Value error, ")
         if item["type"] == "missing":
-            yield f"{name} is missing: give {_USAGE.get(name, name)}, or `{name}:` in a file for --config"
+            yield f"{name} is missing: give it as an option, or `{name}:` in a file for --config"
         elif not name or (item["type"] == "value_error" and nested_type(name) is dict):
             yield problem
         else:
             origin = origins.get(name, DEFAULT)
-            yield f"{name} is {reprlib.repr(item['input'])} ({origin}): {_EXPECTED.get(name, problem)}"
-
-
-_EXPECTED: Final = {
-    "data": "expected a list of names, each with its weight if it has one, without a blank: [runs/a, 'runs/b:0.3']",
-    "evaluate_every": "expected epoch, never, a share of an epoch (below 1) or a number of steps (from 1 on)",
-    "save_every": "expected epoch, never, a share of an epoch (below 1) or a number of steps (from 1 on)",
-    "keep": "expected all, or a number from 1 on",
-    "gradient_checkpointing": "expected auto, true or false",
-    "adam_betas": "expected two numbers from 0 to below 1, as in [0.9, 0.999]",
-}
-"""Messages for unions and pairs, for which pydantic reports each member separately."""
+            yield f"{name} is {reprlib.repr(item['input'])} ({origin}): {problem}"
 
 
 _CACHE_PATH: Final = re.compile(r"models--(?P<name>[^/]+)/snapshots/(?P<revision>[^/]+)/?$")

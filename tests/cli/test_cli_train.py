@@ -191,15 +191,15 @@ def test_escape_sequences_are_shown_and_not_obeyed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "data is missing: give DATA..."),
-        (["runs/first"], "model is missing: give --model NAME-OR-FOLDER"),
+        ([], "data is missing: give it as an option"),
+        (["runs/first"], "model is missing: give it as an option"),
         (["runs/first"], "--model scratch"),
         (["nothere.jsonl", "--model", "some/hub-name", "-o", "models/x"], "there is no file or folder 'nothere.jsonl'"),
         (["nothere.jsonl"], "model is missing"),
         (["nothere.jsonl:0.3", "--model", "m", "-o", "models/x"], "there is no file or folder 'nothere.jsonl'"),
         (["nothere.jsonl:a lot", "--model", "m", "-o", "models/x"], "'a lot' is no weight for 'nothere.jsonl'"),
         (["nothere.jsonl:0", "--model", "m", "-o", "models/x"], "has the weight 0; expected a share"),
-        (["runs/first", "--model", "m"], "output is missing: give -o FOLDER"),
+        (["runs/first", "--model", "m"], "output is missing: give it as an option"),
         (["--recipe", "papr-8b"], "did you mean 'paper-8b'?"),
         (["--config", "/nowhere.yaml"], "No such file"),
         (["--set", "lerning_rate=1"], "did you mean learning_rate?"),

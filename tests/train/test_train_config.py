@@ -154,7 +154,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"precision": "fp16"}, ["precision is 'fp16'", "'bf16'"]),
     ({"evaluate_every": "sometimes"}, ["evaluate_every is 'sometimes'", "epoch, never, a share"]),
     ({"save_every": -1}, ["save_every is -1", "epoch, never, a share"]),
-    ({"gradient_checkpointing": "perhaps"}, ["expected auto, true or false"]),
+    ({"gradient_checkpointing": "perhaps"}, ["gradient_checkpointing is 'perhaps'"]),
     ({"adam_betas": 0.9}, ["adam_betas is 0.9", "as in [0.9, 0.999]"]),
     ({"lora.rank": "x"}, ["lora.rank is 'x'"]),
     ({"lora.dropout": 1}, ["lora.dropout is 1"]),
@@ -164,7 +164,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"model": ""}, ["model is ''", "at least 1 character"]),
     ({"output": ""}, ["output is ''", "at least 1 character"]),
     ({"max_length": 4096, "tokens_per_pack": 2048}, ["tokens_per_pack is 2048", "max_length 4096"]),
-    ({"keep": 0}, ["keep is 0", "expected all, or a number"]),
+    ({"keep": 0}, ["keep is 0"]),
     ({"model": "scratch", "lora": True}, ["model is 'scratch'", "--no-lora"]),
     ({"epochs": "x", "seed": "y"}, ["epochs is 'x'", "seed is 'y'"]),
 ]
