@@ -1,7 +1,7 @@
 """Preparation of training examples from conversations, with counts of everything that is cut or left out."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import tee
 from typing import NamedTuple
 
@@ -11,9 +11,6 @@ from refinesynth.chat import PARALLEL_INSTRUCTIONS
 from refinesynth.train.labelled_conversation import Conversation
 from refinesynth.train.render.renderer import Renderer
 from refinesynth.train.tokens import Label, Rendered, TokenStore
-
-_MAX_NAMED_IDS = 10
-"""Number of ids in `Counts.named`, per count."""
 
 
 @dataclass(slots=True)
@@ -48,19 +45,6 @@ class Counts:
     """Assistant turns of the kept examples that give loss."""
     other_turns: int = 0
     """Assistant turns of the kept examples that are context."""
-    named: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """First ids of `truncated`, `dropped_long`, `dropped_untrained` and `dropped_forged`, if not empty."""
-
-    @property
-    def trained_share(self) -> float:
-        """Trained tokens of all tokens, 0 to 1."""
-        return self.trained_tokens / self.tokens if self.tokens else 0.0
-
-    def lose(self, kind: str, name: str) -> None:
-        """Count a conversation or example that is cut or left out; `kind` is the name of the count."""
-        setattr(self, kind, getattr(self, kind) + 1)
-        if getattr(self, kind) <= _MAX_NAMED_IDS:
-            self.named.setdefault(kind, []).append(name)
 
     def keep(self, example: Rendered) -> None:
         """Count an example."""
@@ -107,15 +91,17 @@ def examples(
         counts.conversations += 1
         counts.parallel_tasks += any(PARALLEL_INSTRUCTIONS in turn.content for turn in conversation.turns[:2])
         if not rendered:
-            kind = "dropped_forged" if renderer.forges(conversation) else "dropped_untrained"
-            counts.lose(kind, conversation.id)
+            is_forged = renderer.forges(conversation)
+            counts.dropped_forged += is_forged
+            counts.dropped_untrained += not is_forged
         for example in rendered:
             fitted = fit(example, max_length) if example.trained else None
             if fitted is None:
-                counts.lose("dropped_long" if example.trained else "dropped_untrained", example.id)
+                counts.dropped_long += bool(example.trained)
+                counts.dropped_untrained += not example.trained
                 continue
             if cut := len(example.spans) - len(fitted.spans):
-                counts.lose("truncated", example.id)
+                counts.truncated += 1
                 counts.cut_turns += cut
             counts.keep(fitted)
             yield replace(fitted, source=conversation.source)
