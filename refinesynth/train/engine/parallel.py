@@ -30,7 +30,7 @@ from torch.optim import Optimizer
 from transformers import get_scheduler
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from refinesynth.errors import ConfigurationError, InputError, RefinesynthError
+from refinesynth.errors import ConfigurationError, RefinesynthError
 from refinesynth.extras import missing, require
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine.lm_head import base_model
@@ -52,17 +52,9 @@ class Distributed:
 
     @classmethod
     def from_environment(cls, config: TrainConfig) -> Self:
-        """Read the environment. Raises `InputError` for more processes on this machine than GPUs."""
         environment = os.environ
         gpu = config.device == "auto" and torch.cuda.is_available()
         local_rank = int(environment.get("LOCAL_RANK", "0"))
-        # Every process of this machine raises this error: none waits for another one.
-        local_processes = max(local_rank + 1, int(environment.get("LOCAL_WORLD_SIZE", "1")))
-        if gpu and local_processes > torch.cuda.device_count():
-            raise InputError(
-                f"there are {local_processes} processes on this machine and {torch.cuda.device_count()} GPUs; start as many processes as there are "
-                f"GPUs, or give device cpu"
-            )
         return cls(rank(), local_rank, int(environment.get("WORLD_SIZE", "1")), "gpu" if gpu else "cpu")
 
     def devices(self) -> Devices:
