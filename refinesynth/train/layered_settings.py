@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, cast, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from refinesynth.errors import ConfigurationError
 from refinesynth.files.settings_file import commented_yaml, dump_yaml, read_settings
@@ -155,22 +156,20 @@ def _check_known(name: str, model: type[BaseModel], origin: str, *, prefix: str 
 
 
 def _explain(error: ValidationError, origins: Mapping[str, str]) -> Iterator[str]:
-    seen: set[str] = set()
+    found: dict[str, tuple[ErrorDetails, list[str]]] = {}
     for item in error.errors(include_url=False):
-        # pydantic reports a problem for each member of a union: one per field is enough.
+        # pydantic reports a problem for each member of a union: they are joined.
         loc = [str(part) for part in item["loc"]]
         name = ".".join(loc[: 1 if nested_type("".join(loc[:1])) is None else 2])
-        if name in seen:
-            continue
-        seen.add(name)
-        problem = item["msg"].removeprefix("Value error, ")
+        found.setdefault(name, (item, []))[1].append(item["msg"].removeprefix("Value error, "))
+    for name, (item, messages) in found.items():
+        problem = ", or: ".join(dict.fromkeys(messages))
         if item["type"] == "missing":
             yield f"{name} is missing: give it as an option, or `{name}:` in a file for --config"
         elif not name or (item["type"] == "value_error" and nested_type(name) is dict):
             yield problem
         else:
-            origin = origins.get(name, DEFAULT)
-            yield f"{name} is {reprlib.repr(item['input'])} ({origin}): {problem}"
+            yield f"{name} is {reprlib.repr(item['input'])} ({origins.get(name, DEFAULT)}): {problem}"
 
 
 _CACHE_PATH: Final = re.compile(r"models--(?P<name>[^/]+)/snapshots/(?P<revision>[^/]+)/?$")

@@ -192,7 +192,6 @@ def test_escape_sequences_are_shown_and_not_obeyed() -> None:
     [
         ([], "data is missing: give it as an option"),
         (["runs/first"], "model is missing: give it as an option"),
-        (["runs/first"], "--model scratch"),
         (["nothere.jsonl", "--model", "some/hub-name", "-o", "models/x"], "there is no file or folder 'nothere.jsonl'"),
         (["nothere.jsonl"], "model is missing"),
         (["nothere.jsonl:0.3", "--model", "m", "-o", "models/x"], "there is no file or folder 'nothere.jsonl'"),
@@ -397,8 +396,6 @@ def test_a_mix_is_named_by_arguments_and_shown_source_by_source(tmp_path: Path) 
     file = tmp_path / "mix.yaml"
     file.write_text("data: [runs/a, runs/b:0.3]\n")
     assert shown("--config", file)["data"] == ["runs/a", "runs/b:0.3"]
-    file.write_text("data:\n- runs/b: 0.3\n")
-    assert "each with its weight if it has one, without a blank" in train("--config", file).stderr
     plan = a_plan(CONFIG)
     sources = (
         SourceSizes("a", 1, 1000, unmarked=0, taken=1000, held_out=20, tokens=5000, trained_tokens=400),
