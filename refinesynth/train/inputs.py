@@ -106,7 +106,7 @@ def base_name(config: TrainConfig) -> tuple[str, str | None]:
     """Published name and revision of the trained model, or of the adapters' base model."""
     base, revision, _ = resolve_base(config)
     # A GGUF file is unpacked to a local folder; peft needs its absolute path.
-    return (base, None) if is_gguf(config.model) else published(base, revision)
+    return (base, None) if is_gguf(config.model) else (published(base), revision)
 
 
 def with_adapter_settings(config: TrainConfig) -> TrainConfig:

@@ -2,7 +2,6 @@
 
 import difflib
 import os
-import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -172,9 +171,6 @@ def _explain(error: ValidationError, origins: Mapping[str, str]) -> Iterator[str
             yield f"{name} is {reprlib.repr(item['input'])} ({origins.get(name, DEFAULT)}): {problem}"
 
 
-_CACHE_PATH: Final = re.compile(r"models--(?P<name>[^/]+)/snapshots/(?P<revision>[^/]+)/?$")
-
-
 def portable(path: str) -> str:
     """Replace the home folder in a path with `~`, to hide the user's name."""
     home = Path.home()
@@ -183,22 +179,17 @@ def portable(path: str) -> str:
     return str(Path("~") / Path(path).relative_to(home))
 
 
-def published(model: str, revision: str | None = None) -> tuple[str, str | None]:
-    """Published name and revision of a model, without the user's name where possible.
+def published(path: str) -> str:
+    """Published name of a model, without the user's name where possible.
 
-    A folder in the hub's cache gets its hub name. Another absolute path becomes relative to the working folder, where
-    `AutoPeftModelForCausalLM` looks, if the path is inside it or both are in the home folder. Else `portable` applies.
+    An absolute path becomes relative to the working folder, where `AutoPeftModelForCausalLM` looks, if it is inside that
+    folder or both are in the home folder. Else `portable` applies.
     """
-    path, working_folder = Path(model), Path.cwd()
-    if (cached := _CACHE_PATH.search(model)) is not None and path.is_dir():
-        return cached["name"].replace("--", "/"), revision or cached["revision"]
-    if not path.is_absolute():
-        return model, revision
-    if path.is_relative_to(working_folder):
-        return str(path.relative_to(working_folder)), None
-    if portable(str(working_folder)) != str(working_folder) and portable(model) != model:
-        return os.path.relpath(path, working_folder), None
-    return portable(model), None
+    working_folder = Path.cwd()
+    are_in_home = portable(str(working_folder)) != str(working_folder) and portable(path) != path
+    if Path(path).is_absolute() and (are_in_home or Path(path).is_relative_to(working_folder)):
+        return os.path.relpath(path, working_folder)
+    return portable(path)
 
 
 def portable_config(config: TrainConfig) -> dict[str, Any]:

@@ -224,7 +224,7 @@ def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
         for name, title in {**METRIC_TITLES, **by_source}.items()
         if math.isfinite(loss := result.held_out.get(name, math.nan))
     }
-    base = published(plan.model.name)[0]
+    base = published(plan.model.name)
     return render_markdown(
         _TEMPLATE,
         {"code": code_in_table, "name": short_name, "json": json.dumps, "count": "{:,}".format},

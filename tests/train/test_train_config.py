@@ -293,15 +293,13 @@ def test_no_torch_is_imported_for_settings_and_plans() -> None:
 
 def test_a_model_is_named_so_that_others_may_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home" / "somebody"
-    snapshot = home / "hub" / "models--an-org--a-model--small" / "snapshots" / "0123abc"
-    for folder in (home / "work" / "models" / "base", snapshot, tmp_path / "srv"):
+    for folder in (home / "work" / "models" / "base", tmp_path / "srv"):
         folder.mkdir(parents=True)
     monkeypatch.setenv("HOME", str(home))
     for at, named in ((home / "work", "../base"), (tmp_path / "srv", "~/base")):
         monkeypatch.chdir(at)
-        assert published(str(home / "base")) == (named, None)
+        assert published(str(home / "base")) == named
         for as_given in ("an-org/a-model", "models/base", "../base", str(tmp_path / "elsewhere")):
-            assert published(as_given) == (as_given, None)
-        assert published(str(snapshot)) == ("an-org/a-model/small", "0123abc")
+            assert published(as_given) == as_given
     monkeypatch.chdir(home / "work")
-    assert published(str(home / "work" / "models" / "base")) == ("models/base", None)
+    assert published(str(home / "work" / "models" / "base")) == "models/base"
