@@ -111,7 +111,7 @@ def _train(config: TrainConfig, *, json: bool) -> ExitCode:
 
     if rank() != 0:
         return _exit_code(train(config))
-    done_before = config.resume != "never" and read_result(Path(config.output)) is not None
+    done_before = read_result(Path(config.output)) is not None
     result = train(config, events=TrainDisplay(notes()))
     # A closed pipe does not change the exit code: the files of the training are already written.
     with suppress(BrokenPipeError):

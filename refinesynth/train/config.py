@@ -99,10 +99,10 @@ class TrainerConfig(BaseModel):
     def weight_settings(self) -> dict[str, Any]:
         """Settings that determine the weights and differ from their defaults."""
         changed = self.model_dump(mode="json", exclude_defaults=True)
-        return {name: value for name, value in sorted(changed.items()) if name in _WEIGHT_SETTINGS}
+        return {name: value for name, value in sorted(changed.items()) if name in WEIGHT_SETTINGS}
 
 
-_WEIGHT_SETTINGS: Final = frozenset({"optim", "neftune_noise_alpha"})
+WEIGHT_SETTINGS: Final = frozenset({"optim", "neftune_noise_alpha"})
 
 
 class TrainConfig(BaseModel):
@@ -213,8 +213,6 @@ class TrainConfig(BaseModel):
     save_dtype: Annotated[Literal["auto", "bf16", "fp32", "fp64"], Option(OUTPUT)] = "auto"
     """Type of the finished model's weights; `auto`: the base's, fp32 for adapters. Checkpoints hold all that was
     trained."""
-    resume: Annotated[Literal["auto", "never"], Option(OUTPUT)] = "auto"
-    """`auto`: resume from the newest sound checkpoint in the output folder. `never`: start over."""
 
     @property
     def tokenizer_source(self) -> tuple[str, str | None]:

@@ -202,8 +202,7 @@ def portable_config(config: TrainConfig) -> dict[str, Any]:
 
 
 def to_yaml(config: TrainConfig) -> str:
-    """All settings in the form of `train.yaml`, with `resume: auto`."""
-    config = config.model_copy(update={"resume": "auto"})
+    """All settings in the form of `train.yaml`."""
     return dump_yaml(portable_config(config)) + "\n"
 
 

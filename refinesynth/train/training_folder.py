@@ -23,13 +23,14 @@ from refinesynth.files.atomic_write import (
     write_json_file,
     write_text_file,
 )
-from refinesynth.files.output_folder import FolderLock, move_aside, refuse_working_folder
+from refinesynth.files.output_folder import FolderLock
+from refinesynth.files.settings_file import read_settings
 from refinesynth.text.json_reader import write_json
 from refinesynth.text.markup import code_in_table, render_markdown
 from refinesynth.train import events
-from refinesynth.train.config import HUB_NAME, PATH_FIELDS, TrainConfig
+from refinesynth.train.config import HUB_NAME, PATH_FIELDS, WEIGHT_SETTINGS, TrainConfig
 from refinesynth.train.events import Events, TrainResult
-from refinesynth.train.layered_settings import layered, portable, portable_config, published, to_yaml
+from refinesynth.train.layered_settings import portable, portable_config, published, to_yaml
 from refinesynth.train.plan import Devices, Plan
 
 MARKER: Final = ".refinesynth-training"
@@ -45,7 +46,7 @@ CHECKPOINTS: Final = "checkpoints"
 
 _FREE_SETTINGS = (
     "output recipe tokens_per_pack packing gradient_checkpointing attention parallel device "
-    "save_every keep log_every resume save_dtype trust_remote_code"
+    "save_every keep log_every save_dtype trust_remote_code"
 )
 FREE_SETTINGS: Final = frozenset(_FREE_SETTINGS.split())
 """Settings that may differ on resuming, because they do not change what the model learns."""
@@ -61,33 +62,23 @@ def check_output(config: TrainConfig) -> TrainResult | None:
         StorageError: The folder cannot be read.
     """
     output = Path(config.output)
-    if not _has_training(output):
-        return None
-    if config.resume == "never":
-        refuse_working_folder(output)
-        return None
     # The checkpoints of an unfinished training say whether they are of these settings and data.
-    if (result := read_result(output)) is not None:
-        _check_same_settings(output, config)
+    if not _has_training(output) or (result := read_result(output)) is None:
+        return None
+    _check_same_settings(output, config)
     return result
 
 
 def open_output(config: TrainConfig, plan: Plan) -> FolderLock:
     """Prepare and lock the output folder, and write settings and plan; for rank 0. Returns the lock.
 
-    With `resume="never"`, a training in the folder is first moved to `FOLDER.old-1`, or the next free number.
-
     Raises:
         InputError: The folder contains something else, or another training has its lock.
         StorageError: The folder cannot be written.
     """
     output = Path(config.output)
-    has_training = _has_training(output)
+    _has_training(output)
     lock = _lock_folder(output)
-    if has_training and config.resume == "never":
-        with storage_errors(output, "renamed"):
-            move_aside(output)
-        lock = _lock_folder(output)
     values = plan.as_json()
     values["model"]["name"] = portable(plan.model.name)
     write_json_file(output / PLAN, values)
@@ -148,21 +139,22 @@ def _lock_folder(output: Path) -> FolderLock:
 def _check_same_settings(output: Path, config: TrainConfig) -> None:
     """Raises: InputError: The finished training in the folder has other settings; the message names all differences."""
 
-    def settings(source_config: TrainConfig) -> dict[str, Any]:
-        return portable_config(source_config) | {"trainer": source_config.trainer.weight_settings()}
+    def weight_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {f"trainer.{name}": values["trainer"].get(name) for name in WEIGHT_SETTINGS}
 
     previous: dict[str, Any] = {}
-    with suppress(RefinesynthError):
-        previous = settings(layered(file=output / CONFIG).config)
-    current = settings(config)
+    with suppress(RefinesynthError, KeyError, AttributeError):
+        previous = read_settings(output / CONFIG)  # settings that are no more are not compared
+        previous |= weight_settings(previous)
+    current = portable_config(config) | weight_settings(config.model_dump(mode="json"))
     # The finished model is not written again, in no other type.
-    compared = previous.keys() & current.keys() - (FREE_SETTINGS - {"save_dtype"})
+    compared = previous.keys() & current.keys() - (FREE_SETTINGS - {"save_dtype"}) - {"trainer"}
     names = differing_names({name: previous[name] for name in compared}, {name: current[name] for name in compared})
     if names:
         differences = "; ".join(f"{name} was {previous[name]!r} and is {current[name]!r}" for name in names)
         raise InputError(
-            f"a training with other settings is in {str(output)!r}: {differences}. Give the same settings to go on with it, "
-            "another -o, or --resume never to start over"
+            f"a training with other settings is in {str(output)!r}: {differences}. Give the same settings, "
+            "or another -o"
         )
 
 

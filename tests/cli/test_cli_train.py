@@ -152,7 +152,6 @@ def test_every_setting_is_shown_with_where_it_comes_from(tmp_path: Path) -> None
         (["--set", "keep=3"], "keep", 3),
         (["--trust-remote-code"], "trust_remote_code", True),
         (["--seed", 3], "seed", 3),
-        (["--resume", "never"], "resume", "never"),
         (["--set", "weight_decay=0.1"], "weight_decay", 0.1),
         (["--set", "adam_betas=[0.9, 0.95]"], "adam_betas", [0.9, 0.95]),
         (["--set", "evaluate-every=0.5"], "evaluate_every", 0.5),
@@ -334,7 +333,7 @@ def test_an_interrupted_training_says_how_to_go_on(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     engine(interrupted)
-    asked = ["runs/first", "--model", "m/base", "-o", "my out", "--resume", "never"]
+    asked = ["runs/first", "--model", "m/base", "-o", "my out"]
     result = train(*asked)
     assert result.exit_code == 143
     assert "interrupted at step 4 of 160; a checkpoint is saved in my out" in result.stderr

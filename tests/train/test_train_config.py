@@ -257,11 +257,6 @@ def test_what_is_written_names_nobodys_home(monkeypatch: pytest.MonkeyPatch, tmp
     assert layered(file=written(tmp_path / "train.yaml", text)).config == config
 
 
-def test_a_training_that_began_anew_is_to_be_continued_from_its_file(tmp_path: Path) -> None:
-    text = to_yaml(a_config(resume="never"))
-    assert layered(file=written(tmp_path / "train.yaml", text)).config.resume == "auto"
-
-
 def test_the_explanation_documents_every_setting_and_says_where_it_comes_from() -> None:
     text = explained_yaml(layered(recipe="lora", given=NAMES))
     assert yaml.safe_load(text)["lora"]["rank"] == 32

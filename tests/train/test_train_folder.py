@@ -52,18 +52,16 @@ def test_an_empty_or_new_folder_gets_settings_and_plan(output: Path, is_there: b
     assert {path.name for path in output.iterdir() if path.is_file()} == BEGINNING
 
 
-@pytest.mark.parametrize("resume", ["auto", "never"])
-def test_a_folder_with_something_else_is_left_alone(output: Path, resume: str) -> None:
+def test_a_folder_with_something_else_is_left_alone(output: Path) -> None:
     output.mkdir(parents=True)
     (output / "thesis.tex").write_text("precious")
     with pytest.raises(InputError, match=r"holds something else \(thesis.tex"):
-        check_output(config(output, resume=resume))
+        check_output(config(output))
     with pytest.raises(InputError, match="holds something else"):
-        open_output(config(output, resume=resume), a_plan())
+        open_output(config(output), a_plan())
     assert [path.name for path in output.iterdir()] == ["thesis.tex"]
 
 
-@pytest.mark.parametrize("resume", ["auto", "never"])
 @pytest.mark.parametrize(
     "files",
     [
@@ -76,13 +74,11 @@ def test_a_folder_with_something_else_is_left_alone(output: Path, resume: str) -
         {"README.md": "precious"},
     ],
 )
-def test_a_folder_that_only_looks_like_a_training_is_left_as_it_is(
-    output: Path, files: dict[str, str], resume: str
-) -> None:
+def test_a_folder_that_only_looks_like_a_training_is_left_as_it_is(output: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
         (output / name).parent.mkdir(parents=True, exist_ok=True)
         (output / name).write_text(text)
-    asked = config(output, resume=resume)
+    asked = config(output)
     with pytest.raises(InputError, match="holds something else"):
         check_output(asked)
     with pytest.raises(InputError, match="holds something else"):
@@ -103,24 +99,13 @@ def test_other_ranks_find_a_training_that_is_being_begun(output: Path, monkeypat
     assert seen == [{".refinesynth-training"}]
 
 
-@pytest.mark.parametrize("inside", [".", "checkpoints"])
-def test_the_folder_one_is_in_is_not_set_aside(output: Path, inside: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun(output)
-    monkeypatch.chdir(output / inside)
-    here = "." if inside == "." else ".."
-    with pytest.raises(InputError, match="cannot be moved aside from within"):
-        check_output(config(Path(here), resume="never"))
-    assert [path.name for path in output.parent.iterdir()] == ["first"]
-
-
 @pytest.mark.parametrize("name", ["metrics.jsonl", "train.yaml", "model.safetensors", "checkpoints"])
-@pytest.mark.parametrize("resume", ["auto", "never"])
-def test_what_leads_out_of_the_folder_is_refused(output: Path, tmp_path: Path, name: str, resume: str) -> None:
+def test_what_leads_out_of_the_folder_is_refused(output: Path, tmp_path: Path, name: str) -> None:
     opened(output)
     (output / name).unlink(missing_ok=True)
     (output / name).symlink_to(tmp_path / "precious")
     with pytest.raises(InputError, match=f"{name}' is a link"):
-        check_output(config(output, resume=resume))
+        check_output(config(output))
     assert not (tmp_path / "precious").exists()
 
 
@@ -174,14 +159,6 @@ def test_before_the_first_checkpoint_settings_may_change(output: Path) -> None:
     assert layered(file=output / "train.yaml").config.epochs == 3
 
 
-def test_beginning_anew_keeps_what_is_there(output: Path) -> None:
-    begun(output)
-    (output.parent / "first.old-1").mkdir()
-    opened(output, epochs=3, resume="never")
-    assert (output.parent / "first.old-2" / "checkpoints").is_dir()
-    assert {path.name for path in output.iterdir()} == BEGINNING
-
-
 def test_a_finished_training_gives_its_result(output: Path) -> None:
     begun(output)
     assert read_result(output) is None
@@ -189,16 +166,14 @@ def test_a_finished_training_gives_its_result(output: Path) -> None:
     write_result(result)
     assert read_result(output) == result
     assert check_output(config(output)) == result
-    assert check_output(config(output, resume="never")) is None
     with pytest.raises(InputError, match="epochs"):
         check_output(config(output, epochs=3))
 
 
-@pytest.mark.parametrize("resume", ["auto", "never"])
-def test_a_folder_in_which_another_training_is_at_work_is_left_alone(output: Path, resume: str) -> None:
+def test_a_folder_in_which_another_training_is_at_work_is_left_alone(output: Path) -> None:
     held = open_output(config(output), a_plan())
     before = {path: path.read_bytes() for path in output.iterdir()}
-    other = config(output, resume=resume, log_every=3)
+    other = config(output, log_every=3)
     with pytest.raises(InputError, match="in use by another training"):
         open_output(other, a_plan())
     assert {path: path.read_bytes() for path in output.iterdir()} == before
@@ -221,14 +196,6 @@ def test_a_folder_of_a_process_that_was_killed_is_free(output: Path) -> None:
             open_output(config(output), a_plan())
         other.kill()
     open_output(config(output), a_plan())
-
-
-def test_beginning_anew_locks_the_new_folder(output: Path) -> None:
-    begun(output)
-    held = open_output(config(output, resume="never"), a_plan())
-    with pytest.raises(InputError, match="in use"):
-        open_output(config(output), a_plan())
-    held.release()
 
 
 def test_a_plan_names_nobodys_home(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:

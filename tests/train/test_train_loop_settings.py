@@ -59,8 +59,8 @@ def test_fields_are_written_and_read_again(tmp_path: Path) -> None:
     [
         ({}, {"report_to": "wandb", "ddp_timeout": 60}, None),
         ({"ddp_timeout": 60}, {}, None),
-        ({}, {"neftune_noise_alpha": 5}, "trainer was {} and is {'neftune_noise_alpha': 5.0}"),
-        ({"optim": "paged_adamw_8bit"}, {"optim": "adamw_8bit"}, "trainer was {'optim': 'paged_adamw_8bit'}"),
+        ({}, {"neftune_noise_alpha": 5}, "trainer.neftune_noise_alpha was None and is 5.0"),
+        ({"optim": "paged_adamw_8bit"}, {"optim": "adamw_8bit"}, "trainer.optim was 'paged_adamw_8bit'"),
     ],
 )
 def test_what_decides_about_the_weights_must_stay(

@@ -190,8 +190,6 @@ def _identity(config: TrainConfig, prepared: PreparedTraining, ranks: int) -> Ma
 
 def _find_checkpoint(config: TrainConfig, identity: Mapping[str, Any]) -> tuple[Checkpoint | None, list[str]]:
     """The checkpoint to resume from, and notes for the user. Raises `InputError` if its identity differs."""
-    if config.resume == "never":
-        return None, []
     checkpoint, remarks = checkpoints.find_newest(Path(config.output) / CHECKPOINTS)
     if checkpoint is not None:
         checkpoints.refuse_differences(checkpoint, identity)
