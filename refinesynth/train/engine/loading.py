@@ -1,6 +1,6 @@
 """Loader of tokenizers and models from the hub or a folder: safetensors only, remote code only on request."""
 
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -248,14 +248,12 @@ def _loading_errors(kind: str, name: str) -> Generator[None]:
 _SCRATCH_TEMPLATE: Final = "chatml"
 _END_OF_TEXT: Final = "<|endoftext|>"
 _SCRATCH_VOCABULARY: Final = 2000
-_MAX_CHARACTERS: Final = 2_000_000
-"""Characters of the data for the vocabulary: more data takes longer and changes little."""
 _MAX_TOKEN_LENGTH: Final = 32
 _HIDDEN_SIZE: Final = 128
 
 
 def make_tokenizer(conversations: Iterable[Conversation]) -> PreTrainedTokenizerBase:
-    """Train a byte-level tokenizer with the ChatML template on the beginning of the data, equal on every rank."""
+    """Train a byte-level tokenizer with the ChatML template on the data, equal on every rank."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
@@ -267,21 +265,12 @@ def make_tokenizer(conversations: Iterable[Conversation]) -> PreTrainedTokenizer
         special_tokens=[_END_OF_TEXT, start, end],
         max_token_length=_MAX_TOKEN_LENGTH,
     )
-    bpe.train_from_iterator(_texts(conversations), trainer)
+    # A lone surrogate cannot be tokenized; the renderer raises the error with its position.
+    turns = (turn.content.encode(errors="replace") for conversation in conversations for turn in conversation.turns)
+    bpe.train_from_iterator((text.decode() for text in turns), trainer)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token=end, pad_token=_END_OF_TEXT)
     tokenizer.chat_template = cast("Any", read_template(_SCRATCH_TEMPLATE))
     return tokenizer
-
-
-def _texts(conversations: Iterable[Conversation]) -> Iterator[str]:
-    remaining = _MAX_CHARACTERS
-    for conversation in conversations:
-        for turn in conversation.turns:
-            # A lone surrogate cannot be tokenized; the renderer raises the error with its position.
-            yield turn.content[:remaining].encode(errors="replace").decode()
-            remaining -= len(turn.content)
-            if remaining <= 0:
-                return
 
 
 def make_config(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> LlamaConfig:
