@@ -1,6 +1,7 @@
 """Parsing of completions: from a server's unchecked chat completion to the parts of a pydantic-ai response."""
 
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -16,7 +17,7 @@ from pydantic_ai.usage import RequestUsage
 from refinesynth.backends.backend import NO_REASON
 from refinesynth.client.classify_error import ErrorCategory, UnusableAnswer
 from refinesynth.client.reporting import redact
-from refinesynth.client.token_usage import ReportedUsage, ServerObject, object_or_empty, usage_of
+from refinesynth.client.token_usage import ESTIMATED, ReportedUsage, ServerObject, object_or_empty, usage_of
 from refinesynth.client.tool_calls import repair_calls
 from refinesynth.errors import StorageError
 from refinesynth.journal.journal_values import PaidCompletion
@@ -48,6 +49,26 @@ _ENDINGS: Mapping[str, str] = {
 """Finish reasons of vLLM, SGLang, TGI, llama.cpp, Ollama, LM Studio, OpenAI, Anthropic, Bedrock, Gemini, Cohere,
     Mistral, Z.ai, Baidu, Titan and watsonx. Any other reason, such as `repetition`, means a completion that is not
     whole."""
+
+
+_TAIL_CHARS = 2_000
+"""Last characters of a completion that are checked for repetition."""
+_REPETITION_RATIO = 0.1
+"""Compression ratio below which a text repeats itself; English has 0.4 to 0.5, indented JSON 0.2 to 0.3."""
+_TOKEN_STEP = 256
+"""Tokens of which every context length, and most limits of a completion, are a multiple."""
+
+
+def _repeats(text: str) -> bool:
+    tail = text[-_TAIL_CHARS:].encode(errors="replace")
+    return len(tail) >= _TAIL_CHARS // 4 and len(zlib.compress(tail)) < _REPETITION_RATIO * len(tail)
+
+
+def _fills_context(total: int, answer: int, max_tokens: int | None) -> bool:
+    """Return True if a truncated completion filled the server's context and did not reach its own limit."""
+    if max_tokens is not None:
+        return answer + 1 < max_tokens and total >= _TOKEN_STEP
+    return -total % _TOKEN_STEP <= 1 and answer % _TOKEN_STEP != 0
 
 
 def _ending(reason: str | None) -> str | None:
@@ -164,10 +185,7 @@ class ReadCompletion:
             reason = f" ({self.refusal[:200]})" if self.refusal else ""
             raise UnusableAnswer(f"refuses to answer by its content policy{reason}", ErrorCategory.POLICY)
         if ending == _AT_LIMIT:
-            limit = "its limit" if max_tokens is None else f"max_tokens={max_tokens}"
-            raise UnusableAnswer(
-                f"cut its answer off at {limit}; raise max_tokens, or serve a longer context if it has none"
-            )
+            raise UnusableAnswer(self._truncation_reason(max_tokens))
         if ending == _WINDOW_END:
             raise UnusableAnswer("cut its answer off at the end of its context window; serve a longer one")
         if self.finish_reason == NO_REASON:
@@ -181,6 +199,18 @@ class ReadCompletion:
             raise UnusableAnswer(f"gave an empty answer{addition}")
         if max(len(self.text), *(len(arguments) for _, arguments, _ in self.calls), 0) > MAX_CHARACTERS:
             raise UnusableAnswer(f"gave an answer of more than {MAX_CHARACTERS:,} characters")
+
+    def _truncation_reason(self, max_tokens: int | None) -> str:
+        limit = "its limit" if max_tokens is None else f"max_tokens={max_tokens}"
+        if _repeats(self.text or self.thinking):
+            return f"repeated itself until it was cut off at {limit}; more tokens do not help: set another temperature or model"
+        prompt, answer = self.usage.input_tokens, self.usage.output_tokens
+        if ESTIMATED not in self.usage.details and answer and _fills_context(prompt + answer, answer, max_tokens):
+            return (
+                f"cut its answer off after {answer:,} tokens: with the prompt's {prompt:,} they fill a context of {prompt + answer:,} "
+                "tokens; serve a longer one (llama.cpp shares -c among its -np slots)"
+            )
+        return f"cut its answer off at {limit}; raise max_tokens"
 
     def with_repaired_calls(self, parameters: ModelRequestParameters) -> tuple["ReadCompletion", str | None]:
         """Return the completion with repaired tool calls, and the artefact of the server's tool parser, if any."""

@@ -226,10 +226,30 @@ def test_thoughts_in_the_text_join_those_that_the_server_separated() -> None:
     assert (beside.thinking, beside.text, len(beside.calls)) == ("b", "", 1)
 
 
-@pytest.mark.parametrize(("max_tokens", "limit"), [(512, "max_tokens=512"), (None, "its limit")])
-def test_a_cut_answer_names_its_limit(max_tokens: int | None, limit: str) -> None:
-    with pytest.raises(UnusableAnswer, match=f"cut its answer off at {limit}; raise max_tokens"):
-        read_completion(completion("So it", finish_reason="length")).check(max_tokens=max_tokens)
+STORY = " ".join(
+    f"Room {number} holds {number * 7919 % 1009} jars and a {'red' * (number % 3)} lamp." for number in range(60)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "prompt", "answer", "max_tokens", "advice"),
+    [
+        (STORY, 3_000, 512, 512, "raise max_tokens"),
+        (STORY, 3_000, 1_024, None, "raise max_tokens"),
+        (STORY, 3_001, 1_095, None, "they fill a context of 4,096 tokens; serve a longer one"),
+        (STORY, 3_000, 1_095, None, "they fill a context of 4,095 tokens"),
+        (STORY, 4_849, 3_343, 8_000, "they fill a context of 8,192 tokens"),
+        (STORY, 3_000, 1_000, None, "raise max_tokens"),
+        ("Then it waits. " * 200, 3_000, 512, 512, "repeated itself until it was cut off at max_tokens=512"),
+        ("\n" * 900, 4_849, 3_343, None, "more tokens do not help"),
+    ],
+)
+def test_a_cut_answer_gives_advice_by_its_cause(
+    text: str, prompt: int, answer: int, max_tokens: int | None, advice: str
+) -> None:
+    usage = {"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer}
+    with pytest.raises(UnusableAnswer, match=advice):
+        read_completion(completion(text, finish_reason="length", usage=usage)).check(max_tokens=max_tokens)
 
 
 @given(_JSON, st.sampled_from(["choices", "message", "content", "tool_calls", "usage", "finish_reason", "model", "id"]))
