@@ -12,9 +12,10 @@ from refinesynth.cli.backend_options import BackendOption, Set, backend_spec, tu
 from refinesynth.cli.field_options import PlayOption, option
 from refinesynth.cli.terminal import note, print_json, say
 from refinesynth.cli.trajectory_text import indented
+from refinesynth.client.default_limits import context_warning, server_facts_of
 from refinesynth.client.token_usage import estimated_tokens
 from refinesynth.episode import plays
-from refinesynth.episode.prompt_preview import preview, settings_of
+from refinesynth.episode.prompt_preview import preview, prompt_size, settings_of
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.personas import shipped
 from refinesynth.trajectory import Persona
@@ -57,7 +58,13 @@ def show(
     requests = anyio.run(partial(preview, person, settings=settings, backends=backends))[asked_role]
     if request > len(requests):
         raise InputError(f"--request {request}: in this episode, {asked_role.value} is asked {len(requests)} times")
-    _print(requests[request - 1], model=backends[asked_role].members[0].model, json=json)
+    role_backend = backends[asked_role].members[0]
+    _print(requests[request - 1], model=role_backend.model, json=json)
+    context = anyio.run(server_facts_of, role_backend).context
+    if warning := context_warning(
+        asked_role, role_backend, prompt=prompt_size(requests[request - 1]), context=context
+    ):
+        note(f"! {warning}", "yellow")
 
 
 def _role(text: str, play_roles: tuple[Role, ...], play: str) -> Role:

@@ -26,6 +26,7 @@ from refinesynth.errors import (
     StorageError,
 )
 from refinesynth.files.output_folder import is_url, next_old_path
+from refinesynth.personas import shipped
 from refinesynth.run import RunFolder
 from refinesynth.run.event_log import LOGGER, facts_of
 from refinesynth.run.status import RunStatus
@@ -165,19 +166,23 @@ def _label(backend: "str | Backend | Sequence[str | Backend]") -> str:
 
 
 def _limit_lines(options: Mapping[str, Any], location: Path | str) -> list[str]:
-    """Line on the default bounds of completions; none without them."""
+    """Lines on the default bounds of completions, and on prompts that do not fit the context of their model."""
     from refinesynth.client.default_limits import bound_of
+    from refinesynth.episode.prompt_preview import context_warnings
     from refinesynth.synthesis.request import Request
 
     request = Request.of({**options, "output": location})
-    backends, _ = request.backends(request.episodes())
+    settings = request.episodes()
+    backends, _ = request.backends(settings)
     bounds = {
         role.value.replace("_", " "): bound
         for role in sorted(request.bounded(backends))
         if backends[role].max_tokens is None and (bound := bound_of(role, backends[role].members[0])) is not None
     }
     limits = ", ".join(f"{bound:,} tokens ({role})" for role, bound in bounds.items())
-    return [f"an answer has at most {limits}; --set ROLE.max_tokens=N sets another bound"] if bounds else []
+    lines = [f"an answer has at most {limits}; --set ROLE.max_tokens=N sets another bound"] if bounds else []
+    warnings = anyio.run(partial(context_warnings, shipped()[0], settings=settings, backends=backends))
+    return [*lines, *(f"! {warning}" for warning in warnings)]
 
 
 def _transport_clause(options: Mapping[str, Any]) -> str:

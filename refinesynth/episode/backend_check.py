@@ -18,7 +18,7 @@ from pydantic_ai.usage import RequestUsage
 from refinesynth.backends import Backend, OutputMode, Role
 from refinesynth.chat import parse_player
 from refinesynth.client import close_models, open_model
-from refinesynth.client.default_limits import bound_of
+from refinesynth.client.default_limits import bound_of, server_facts_of
 from refinesynth.client.request_arguments import chat_messages, output_mode, profile_of
 from refinesynth.client.session import RequestContext, Session, charged_to, deadline
 from refinesynth.client.token_usage import prompt_tokens
@@ -150,6 +150,7 @@ class BackendCheck:
             mode: open_model(probed.model_copy(update={"output_mode": mode}), lacks=self.features) for mode in MODES
         }
         try:
+            context = (await server_facts_of(backend)).context
             for form in ("react", "tools"):
                 settings, first = settings_of(play, player_form=form), dict[Role, _Request]()
                 recording = {
@@ -158,7 +159,7 @@ class BackendCheck:
                 await play_episode(persona, index=0, settings=settings, models=recording)
                 for role, request in first.items():
                     if (form == "react" or role is Role.PLAYER) and (not roles or role in roles):
-                        await self._ask(role, request, models, settings)
+                        await self._ask(role, request, models, context, settings)
         finally:
             await close_models(models.values())
 
@@ -167,6 +168,7 @@ class BackendCheck:
         role: Role,
         request: _Request,
         models: Mapping[OutputMode, Model],
+        context: int | None,
         settings: EpisodeSettings,
     ) -> None:
         messages, _, parameters = request
@@ -174,10 +176,11 @@ class BackendCheck:
         if parameters.output_object is not None:
             forms = {mode.value: model for mode, model in models.items()}
         prompt = prompt_tokens({"messages": chat_messages(messages, parameters)})
+        max_tokens = bound_of(role, self.backend) or (None if context is None else max(context - prompt, 0))
         stopped: RunStopped | None = None
         unreported = list[Probe]()
         for form, model in forms.items():
-            self.on_begin(role, form, prompt, bound_of(role, self.backend))
+            self.on_begin(role, form, prompt, max_tokens)
             try:
                 probe = await self._probe(Probe(role=role, form=form), model, request, settings)
             except RunStopped as error:

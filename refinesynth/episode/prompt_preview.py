@@ -7,6 +7,8 @@ from typing import Any
 
 from refinesynth.backends import Backend, Role
 from refinesynth.client import open_model
+from refinesynth.client.default_limits import context_warning, server_facts_of
+from refinesynth.client.token_usage import prompt_tokens
 from refinesynth.episode.episode import play_episode
 from refinesynth.episode.play import EpisodeSettings
 from refinesynth.episode.plays import find
@@ -16,6 +18,8 @@ from refinesynth.settings.grounding import Grounding
 from refinesynth.trajectory import Persona
 
 _REHEARSAL = Rehearsal(Faults.none())
+_SUFFICIENT_CONTEXT = 32_768
+"""Context size that holds every shipped prompt with its answer, in tokens."""
 
 
 async def _record_request(requests: list[dict[str, Any]], /, **request: Any) -> Any:
@@ -55,3 +59,26 @@ async def preview(
     }
     await play_episode(persona, index=0, settings=settings, models=models)
     return requests
+
+
+async def context_warnings(
+    persona: Persona, *, settings: EpisodeSettings, backends: Mapping[Role, Backend]
+) -> list[str]:
+    """Return a warning for each role whose longest prompt and answer exceed the known context of its model."""
+    firsts = {role: backend.members[0] for role, backend in backends.items()}
+    servers = {(one.model, one.base_url): one for one in firsts.values()}
+    known = {server: (await server_facts_of(one)).context or _SUFFICIENT_CONTEXT for server, one in servers.items()}
+    contexts = {role: known[one.model, one.base_url] for role, one in firsts.items()}
+    if min(contexts.values(), default=_SUFFICIENT_CONTEXT) >= _SUFFICIENT_CONTEXT:
+        return []
+    found = (
+        context_warning(role, firsts[role], prompt=max(map(prompt_size, requests)), context=contexts[role])
+        for role, requests in (await preview(persona, settings=settings, backends=backends)).items()
+        if requests
+    )
+    return [warning for warning in found if warning is not None]
+
+
+def prompt_size(request: Mapping[str, Any]) -> int:
+    """Return the estimated tokens of a request's messages and tools; a schema is not part of a prompt."""
+    return prompt_tokens({name: request[name] for name in ("messages", "tools") if name in request})

@@ -91,6 +91,7 @@ async def begin(
         budget = Budget.of(settings.budget)
         prices = prices_of(backends, budget, injected=request.call is not None)
         if not has_enough:
+            await roles.bound_by_slots()
             # Opening the models checks their keys; this comes before a persona is taken from an iterator.
             request.refuse_without_player(roles.models)
         source = open_source(settings.personas, settings.scripts, column=settings.column)
@@ -179,6 +180,13 @@ class EpisodeRoles:
         self.batches = request.batches(self.given_backends)
         """Batches of the provider; None if each request is sent by itself."""
         self._unsupported = UnsupportedFeatures()
+
+    async def bound_by_slots(self) -> None:
+        """Bound the requests in flight by the slots that local servers report; call it before `models`."""
+        from refinesynth.client.default_limits import bounded_by_slots
+
+        if self._request.call is None:
+            self.backends = await bounded_by_slots(self.backends)
 
     @cached_property
     def models(self) -> "Mapping[Role, Model]":

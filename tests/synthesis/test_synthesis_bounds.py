@@ -1,16 +1,20 @@
-"""Default bounds of answers in a run."""
+"""Default bounds of answers in a run, and the requests in flight that a server's slots allow."""
 
 from pathlib import Path
 from typing import Any
 
+import anyio
 import orjson
 import pytest
+from aiohttp import web
 from server_manners import Mannered
 
 from refinesynth import synthesize
 from refinesynth.backends import Backend
 from refinesynth.client.http.reply import HttpError
 from refinesynth.errors import RunStopped
+from refinesynth.serve import create_app
+from refinesynth.serve import running as serving
 from refinesynth.synthesis.concurrency import MIN_IN_FLIGHT, min_in_flight_for
 
 
@@ -110,3 +114,32 @@ async def test_a_run_that_was_begun_without_bounds_goes_on_without(tmp_path: Pat
 
 def test_a_small_run_begins_with_what_it_needs() -> None:
     assert [min_in_flight_for(n) for n in (1, 3, 8, 12, 13, 10_000)] == [3, 5, 10, 15, MIN_IN_FLIGHT, MIN_IN_FLIGHT]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("given", "most"), [({}, 2), ({"max_in_flight": 3}, 3)])
+async def test_no_more_requests_are_in_flight_than_a_server_has_slots(
+    given: dict[str, Any], most: int, tmp_path: Path
+) -> None:
+    class Counting(Mannered):
+        now = peak = 0
+
+        async def __call__(self, **request: Any) -> object:
+            self.now += 1
+            self.peak = max(self.peak, self.now)
+            try:
+                await anyio.sleep(0.02)
+                return await super().__call__(**request)
+            finally:
+                self.now -= 1
+
+    async def props(_request: web.Request) -> web.Response:
+        return web.json_response({"total_slots": 2, "default_generation_settings": {"n_ctx": 65_536}})
+
+    server = Counting(lambda _: None)
+    there = create_app(server)
+    there.add_routes([web.get("/props", props)])
+    with serving(there) as address:
+        backend = Backend.model_validate({"model": "openai/any", "base_url": f"{address}/v1", **given})
+        await synthesize(n=6, backend=backend, output=tmp_path)
+    assert server.peak == most
