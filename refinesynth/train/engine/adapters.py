@@ -169,14 +169,33 @@ def frozen_bytes(model: nn.Module) -> int:
     return int(sum(p.numel() * (_WEIGHT_BYTES if id(p) in linear else _FP32_BYTES) for p in model.parameters()))
 
 
+_EXPERT: Final = re.compile(r"(.*experts?)\.\d+\.")
+"""Parameters of one expert in a list; an expert without tokens gets no gradient."""
+
+
 def unused_by_text(model: nn.Module) -> dict[str, int]:
-    """Numbers of parameters of a multimodal model outside decoder, input embeddings and head, by name prefix."""
+    """Numbers of parameters of a multimodal model outside decoder, input embeddings and head, by name prefix.
+
+    `choose_layout` finds other parameters without a gradient with real values, and freezes them.
+    """
     base = cast("Any", base_model(model))
     if base.config.get_text_config() is base.config:
         return {}
     text = [base.get_decoder(), base.get_input_embeddings(), output_head(model)]
     used = {id(p) for part in text if part is not None for p in part.parameters()}
     return _count_by_prefix(model, {name for name, p in model.named_parameters() if id(p) not in used})
+
+
+def without_gradient(model: nn.Module) -> dict[str, int]:
+    """Numbers of trainable parameters without a gradient after a backward pass, by prefix, except idle experts."""
+    has_gradient = {name: p.grad is not None for name, p in model.named_parameters() if p.requires_grad}
+    routed = {match[1] for name, reached in has_gradient.items() if reached and (match := _EXPERT.match(name))}
+    names = {
+        name
+        for name, reached in has_gradient.items()
+        if not reached and not ((match := _EXPERT.match(name)) and match[1] in routed)
+    }
+    return _count_by_prefix(model, names)
 
 
 def freeze(model: nn.Module, prefixes: Iterable[str]) -> None:

@@ -16,9 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from refinesynth.errors import InputError
+from refinesynth.train.engine.adapters import freeze, without_gradient
 from refinesynth.train.engine.attention import SEGMENTS, UnsupportedAttention, register
 from refinesynth.train.engine.batch import Batch, pack_batch
 from refinesynth.train.engine.lm_head import base_model, output_head, takes, vocabulary
+from refinesynth.train.plan import describe_unused
 from refinesynth.train.tokens import Label, Rendered
 
 _FIRST_LENGTH, _SECOND_LENGTH = 13, 21
@@ -49,6 +51,8 @@ class Layout:
     """The model has stateful layers, whose kernels take the number of each token's conversation (`seq_idx`)."""
     plain_head: bool
     """The logits are the unscaled output of the head, which may then be evaluated in chunks."""
+    note: str | None = None
+    """Note for the user."""
 
     def inputs(self, batch: Batch) -> dict[str, Tensor | int]:
         """The inputs of `batch` that the model takes."""
@@ -69,7 +73,8 @@ def choose_layout(
     """Choose the layout for training, and set its attention implementation on `model`.
 
     `wrapped` is a wrapper to call instead of the model. `backward` also tries a backward pass; it must be False for
-    DeepSpeed, whose engine counts backward passes. Random states are restored.
+    DeepSpeed, whose engine counts backward passes. Without a wrapper, parameters that get no gradient are frozen.
+    Random states are restored.
 
     Raises:
         InputError: The model cannot use the implementation `attention`, or the trial of every implementation fails.
@@ -90,7 +95,7 @@ def choose_layout(
                 layout = replace(layout, attention=_attention(base))
                 reason = trial.failure(layout)
                 if reason is None or not packing:
-                    return layout
+                    return replace(layout, note=f"{describe_unused(trial.unused)}." if trial.unused else None)
             failed[name] = reason
     finally:
         model.train(training)
@@ -125,7 +130,9 @@ class _Trial:
         backward: bool,
     ) -> None:
         self._model, self._call, self._autocast = model, wrapped or model, autocast
-        self._backward = backward
+        self._backward, self._can_freeze = backward, wrapped is None
+        self.unused: dict[str, int] = {}
+        """Parameters without a gradient, which are frozen, by name prefix."""
         base = base_model(model)
         weights = next(base.parameters())
         self._device = weights.device
@@ -152,6 +159,9 @@ class _Trial:
             if self._backward:
                 examples = [self._first, self._second][not layout.packed :]
                 self._try_backward(layout.inputs(pack_batch(examples).to(self._device)))
+                if self._can_freeze:
+                    self.unused = without_gradient(self._model)
+                    freeze(self._model, self.unused)
         except _MODEL_ERRORS as exc:
             if isinstance(exc, torch.OutOfMemoryError):
                 raise

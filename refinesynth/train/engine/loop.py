@@ -94,7 +94,7 @@ class Loop:
             backward=kind != DistributedType.DEEPSPEED,
             autocast=cast("Any", accelerator.autocast),
         )
-        # A sharded model can be called only wrapped.
+        # DDP reads `requires_grad` when it wraps the model: freeze before. A sharded model can be called only wrapped.
         is_sharded = kind in {DistributedType.DEEPSPEED, DistributedType.FSDP}
         layout = None if is_sharded else choose()
         alpha = config.trainer.neftune_noise_alpha
@@ -111,6 +111,8 @@ class Loop:
             folder, self.writer, self.optimizer, self.lr_scheduler, identity, config.keep, events
         )
         self.layout = layout or choose(wrapped=wrapped)
+        if self.layout.note:
+            events.note(self.layout.note)
         self._chunk_elements = chunk_elements if self.layout.plain_head else None
         start_trackers(accelerator, config)
 

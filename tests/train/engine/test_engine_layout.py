@@ -70,7 +70,7 @@ def test_models_that_would_join_conversations_are_not_packed(name: str, changes:
     with pytest.raises(InputError, match=r"apart \(.*\).* Give --set packing=false: .* one conversation a pass"):
         choose_layout(model)
     layout = choose_layout(make(name, **changes), packing=False)
-    assert (layout.packed, layout.attention) == (False, own)
+    assert (layout.packed, layout.attention, layout.note) == (False, own, None)
 
 
 def test_a_model_that_takes_no_boundaries_is_packed_by_positions():
@@ -277,6 +277,21 @@ def test_a_full_memory_is_no_reason_to_pack_otherwise():
         choose_layout(model)
 
 
+@pytest.mark.parametrize("packing", [True, False])
+def test_what_gets_no_gradient_is_frozen_and_told_also_where_it_was_not_foreseen(packing: bool):
+    model = toys.multimodal()
+    layout = choose_layout(model, packing=packing)
+    assert layout.packed == packing
+    assert layout.note is not None
+    assert "model.vision_tower (" in layout.note
+    frozen = {name for name, one in model.named_parameters() if not one.requires_grad}
+    assert frozen == {
+        name for name, _ in model.named_parameters() if ".vision_tower." in name or ".multi_modal" in name
+    }
+    assert all(one.grad is None for one in model.parameters())
+    assert choose_layout(model).note is None
+
+
 def linear_attention() -> Any:
     sizes = {
         "linear_num_value_heads": 2,
@@ -319,7 +334,7 @@ def test_layers_that_carry_a_state_on_are_told_which_conversation_a_token_is_of(
     monkeypatch.setattr(module, "torch_chunk_gated_delta_rule", state)
     model = linear_attention()
     layout = choose_layout(model)
-    assert layout.packed
+    assert (layout.packed, layout.note) == (True, None)
     examples = [toys.example(seed, longest=20) for seed in range(3)]
     alone = torch.cat(
         [token_losses(model, model, {"input_ids": b.inputs["input_ids"]}, b) for b in each_alone(examples)]
