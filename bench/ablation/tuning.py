@@ -41,7 +41,6 @@ def tuned(variant: Variant, data: Path, base: Path, output: Path, *, seed: int, 
         seed=seed,
         evaluate_every="never",
         save_every="never",
-        resume="never",
         **variant.settings,
     ).train()
     return {"plays": plays, "loss": result.loss}

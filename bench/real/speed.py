@@ -9,6 +9,7 @@ Each row is measured in a process of its own.
 import argparse
 import os
 import runpy
+import shutil
 import sys
 import tempfile
 import time
@@ -141,8 +142,8 @@ def _trained_by_us(load: Load) -> tuple[float, float]:
         "log_every": steps,
         "device": "cpu",
     }
-    settings["resume"] = "never"
-    trainer = Trainer(model=folder, data=load.data, output=Path(load.out) / "ours", **settings)
+    shutil.rmtree(output := Path(load.out) / "ours", ignore_errors=True)
+    trainer = Trainer(model=folder, data=load.data, output=output, **settings)
     trainer.train(events=Passes(watch, folder))
     return watch.seconds, watch.memory
 

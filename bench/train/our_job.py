@@ -1,5 +1,6 @@
 """The load in refinesynth.train: python -m bench.train.our_job LOAD.json."""
 
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,6 +34,7 @@ def main(load: Load) -> None:
     on_gpu = load.device == "cuda"
     watch = Stopwatch(load.device)
     conversations = len(Path(load.data).read_bytes().splitlines())
+    shutil.rmtree(Path(load.out) / "model", ignore_errors=True)
     Trainer(
         model=load.model,
         data=load.data,
@@ -49,7 +51,6 @@ def main(load: Load) -> None:
         evaluate_every="never",
         save_every="never",
         log_every=-(-conversations // load.conversations),
-        resume="never",
     ).train(events=Passes(watch, Path(load.model)))
     load.answer(watch)
 

@@ -12,8 +12,10 @@ from rich.table import Table
 from refinesynth.backends import Backend, Role, resolve, resolve_roles
 from refinesynth.backends.backend import Mixed
 from refinesynth.backends.names import resolve_mixture
+from refinesynth.backends.presets import PRESETS
+from refinesynth.backends.providers import key_of, key_variables
 from refinesynth.cli.terminal import output, styled
-from refinesynth.client import describe
+from refinesynth.client.http.transport import MIN_FOR_DIRECT, path_of
 from refinesynth.errors import ConfigurationError
 from refinesynth.option import MODEL
 
@@ -192,15 +194,15 @@ def backends() -> None:
     """
     console = output()
     table = Table.grid(padding=(0, 2))
-    for row in describe():
-        if row.key_variable is None:
-            key = styled("needs no key", "dim")
-        else:
-            key = styled(
-                f"{row.key_variable} {'✓ set' if row.key_set else '✗ not set'}", "green" if row.key_set else "dim"
-            )
-        table.add_row(styled(row.name, "bold"), styled(row.model), styled(row.path, "dim"), key)
+    for name, preset in PRESETS.items():
+        variable = next(iter(key_variables(preset.backend)), None)
+        is_set = key_of(preset.backend) is not None
+        key = styled("needs no key", "dim")
+        if variable is not None:
+            key = styled(f"{variable} {'✓ set' if is_set else '✗ not set'}", "green" if is_set else "dim")
+        path = path_of(preset.backend, in_flight=MIN_FOR_DIRECT).path
+        table.add_row(styled(name, "bold"), styled(preset.backend.model), styled(path, "dim"), key)
     console.print(table)
     console.print()
-    for row in describe():
-        console.print(styled(f"{row.name}: {row.note}", "dim"))
+    for name, preset in PRESETS.items():
+        console.print(styled(f"{name}: {preset.note}", "dim"))

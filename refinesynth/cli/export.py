@@ -146,7 +146,7 @@ def _token_writer(options: Mapping[str, Any], assignments: list[str], masking: s
 
         written = write_tokens(trajectories, path, overwrite=overwrite, **settings)
         counts = written.counts
-        size_remark = f"{counts.tokens:,} tokens, {counts.trained_tokens:,} of them trained on; the longest record has {written.longest:,}."
+        size_remark = f"{counts.tokens:,} tokens, {counts.trained_tokens:,} of them trained on; the longest record has {counts.longest:,}."
         return ExportReport(
             path=path,
             format=TOKENS,
@@ -154,8 +154,8 @@ def _token_writer(options: Mapping[str, Any], assignments: list[str], masking: s
             trajectories=counts.conversations,
             left_out=counts.dropped_untrained + counts.dropped_long + counts.dropped_forged,
             records=counts.records,
-            trained=written.trained_turns,
-            masked=written.other_turns,
+            trained=counts.trained_turns,
+            masked=counts.other_turns,
             advice=advice,
             remarks=(
                 tokenizer_remark,

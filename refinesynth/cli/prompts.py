@@ -13,9 +13,9 @@ from refinesynth.cli.field_options import PlayOption, option
 from refinesynth.cli.terminal import note, print_json, say
 from refinesynth.cli.trajectory_text import indented
 from refinesynth.client.default_limits import context_warning, server_facts_of
-from refinesynth.client.token_usage import TOKENIZER, count_tokens
+from refinesynth.client.token_usage import estimated_tokens
 from refinesynth.episode import plays
-from refinesynth.episode.prompt_preview import preview, prompt_tokens, settings_of
+from refinesynth.episode.prompt_preview import preview, prompt_size, settings_of
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.personas import shipped
 from refinesynth.trajectory import Persona
@@ -61,9 +61,7 @@ def show(
     role_backend = backends[asked_role].members[0]
     _print(requests[request - 1], model=role_backend.model, json=json)
     context = anyio.run(server_facts_of, role_backend).context
-    if warning := context_warning(
-        asked_role, role_backend, prompt=prompt_tokens(requests[request - 1]), context=context
-    ):
+    if warning := context_warning(asked_role, role_backend, prompt=prompt_size(requests[request - 1]), context=context):
         note(f"! {warning}", "yellow")
 
 
@@ -78,14 +76,12 @@ def _role(text: str, play_roles: tuple[Role, ...], play: str) -> Role:
 def _print(request: dict[str, Any], *, model: str, json: bool) -> None:
     parts = [(item["role"], item["content"] or indented(item.get("tool_calls"))) for item in request["messages"]]
     parts += [(name, indented(request[name])) for name in ("tools", "response_format") if name in request]
-    counts = [(name, count_tokens(text)) for name, text in parts]
+    counts = [(name, estimated_tokens([text])) for name, text in parts]
     total = sum(count for _, count in counts)
     if json:
-        print_json({"model": model, **request, "tokens": total, "tokenizer": TOKENIZER})
+        print_json({"model": model, **request, "tokens": total})
         return
     for name, text in parts:
         say(f"--- {name}\n{text}\n")
     breakdown = ", ".join(f"{name} {count:,}" for name, count in counts)
-    note(
-        f"{total:,} tokens ({breakdown}) by {TOKENIZER}, the tokenizer of GPT-4; {model} may count otherwise, and adds marks of its own"
-    )
+    note(f"about {total:,} tokens ({breakdown}), estimated; {model} may count otherwise, and adds marks of its own")

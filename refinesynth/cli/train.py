@@ -111,7 +111,7 @@ def _train(config: TrainConfig, *, json: bool) -> ExitCode:
 
     if rank() != 0:
         return _exit_code(train(config))
-    done_before = config.resume != "never" and read_result(Path(config.output)) is not None
+    done_before = read_result(Path(config.output)) is not None
     result = train(config, events=TrainDisplay(notes()))
     # A closed pipe does not change the exit code: the files of the training are already written.
     with suppress(BrokenPipeError):
@@ -161,9 +161,8 @@ def _report(result: TrainResult, config: TrainConfig, *, json: bool) -> None:
         return
     if json:
         return
-    early = ", stopped early" if result.stopped_early else ""
     say(
-        f"\n{result.steps:,} of {result.planned_steps:,} steps{early}, {result.epochs:.2f} epochs; training loss {result.loss:.4f} (mean of the last logged steps)"
+        f"\n{result.steps:,} of {result.planned_steps:,} steps, {result.epochs:.2f} epochs; training loss {result.loss:.4f} (mean of the last logged steps)"
     )
     if result.held_out:
         best = "" if result.best_step is None else f" (the model of step {result.best_step:,}, the best)"

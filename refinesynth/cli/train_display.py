@@ -170,20 +170,15 @@ def _source(source: SourceSizes) -> str:
 
 
 def lost_conversations(counts: Counts) -> str:
-    """Counts and ids of conversations that were cut, or left out; empty if there are none."""
+    """Counts of conversations that were cut, or left out; empty if there are none."""
     turns = f", {counted(counts.cut_turns, 'assistant turn')} lost" if counts.cut_turns else ""
     parts = (
-        ("truncated", counts.truncated, f"cut at the end of a turn{turns}"),
-        ("dropped_long", counts.dropped_long, "left out as too long"),
-        ("dropped_untrained", counts.dropped_untrained, "left out without a turn to learn"),
-        ("dropped_forged", counts.dropped_forged, "left out for text that looks like a control token"),
+        (counts.truncated, f"cut at the end of a turn{turns}"),
+        (counts.dropped_long, "left out as too long"),
+        (counts.dropped_untrained, "left out without a turn to learn"),
+        (counts.dropped_forged, "left out for text that looks like a control token"),
     )
-    reasons: list[str] = []
-    for kind, number, effect in parts:
-        shown = [one_line(name, size=40) for name in counts.named.get(kind, ())[:_MAX_NAMES]]
-        listed = ", ".join([*shown, "..."] if number > len(shown) else shown)
-        reasons += [f"{number:,} {effect} ({listed})"] if number else []
-    return "; ".join(reasons)
+    return "; ".join(f"{number:,} {effect}" for number, effect in parts if number)
 
 
 def _tokens(counts: Counts) -> str:

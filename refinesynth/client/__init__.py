@@ -3,7 +3,6 @@
 This package imports neither litellm nor pydantic-ai; `open_model` does.
 """
 
-from refinesynth.client.http.transport import BackendRow, describe
 from refinesynth.client.model_factory import close_models, open_model, open_models
 
-__all__ = ["BackendRow", "close_models", "describe", "open_model", "open_models"]
+__all__ = ["close_models", "open_model", "open_models"]

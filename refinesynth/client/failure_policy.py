@@ -24,11 +24,8 @@ _CONTENT_CATEGORIES = (ErrorCategory.CONTENT, ErrorCategory.DEFECT)
 """Kinds of fault with the retry budget `Backend.content_retries`, counted per kind."""
 _MAX_FRUITLESS = 5
 """Requests given up before a backend's first usable completion that indicate wrong settings."""
-_SETTINGS_TO_CHECK = {
-    ErrorCategory.REJECTED: "output_mode and extra",
-    ErrorCategory.CONTENT: "max_tokens, output_mode and extra",
-}
-"""Kinds of fault that settings can cause in every request, with the settings to check if the server names none."""
+_OF_SETTINGS = frozenset({ErrorCategory.REJECTED, ErrorCategory.CONTENT})
+"""Kinds of fault that settings can cause in every request."""
 _SETTING_OF_ARGUMENT = {"response_format": "output_mode", "tools": "output_mode", "tool_choice": "output_mode"}
 """Arguments of a request that another setting determines."""
 _REFUSALS = frozenset({ErrorCategory.REJECTED, ErrorCategory.NOT_FOUND})
@@ -203,7 +200,7 @@ class FailurePolicy:
 
     def _abandon_or_stop(self, message: str, fault: ClassifiedError) -> BackendError:
         """Give up one episode; the run, if the first requests of a backend gave no usable completion."""
-        if fault.category not in _SETTINGS_TO_CHECK or self.usable:
+        if fault.category not in _OF_SETTINGS or self.usable:
             return EpisodeAbandoned(message)
         self._fruitless_count += 1
         if self._fruitless_count < _MAX_FRUITLESS:
@@ -211,7 +208,7 @@ class FailurePolicy:
         settings = ", ".join(dict.fromkeys(_SETTING_OF_ARGUMENT.get(name, name) for name in fault.arguments))
         return _run_stopped(
             f"{message}; so it was with each of the first {self._fruitless_count} requests, so the settings must be wrong: look at "
-            f"{settings or _SETTINGS_TO_CHECK[fault.category]} of the backend"
+            f"{settings or 'max_tokens, output_mode and extra'} of the backend"
         )
 
 

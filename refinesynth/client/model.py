@@ -3,10 +3,9 @@
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, cast
-from weakref import ref
 
 import anyio
 from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -23,19 +22,18 @@ from refinesynth.client.budget.price_table import unknown
 from refinesynth.client.budget.tracker import Price
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, classify_error
 from refinesynth.client.completion_parsing import ReadCompletion, read_completion
-from refinesynth.client.default_limits import BOUND_NAMES, bound_in, bound_of, has_bound, thinks_by_name
+from refinesynth.client.default_limits import BOUND_NAMES, bound_in, bound_of, has_bound
 from refinesynth.client.failure_policy import FailurePolicy, PendingRequest, RequestCounts
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
 from refinesynth.client.reporting import report
 from refinesynth.client.request_arguments import (
-    can_force_tools,
     is_open,
     output_mode,
     profile_of,
     with_cache_marks,
 )
 from refinesynth.client.session import current_request, stopped_clock
-from refinesynth.client.token_usage import ESTIMATED, message_tokens, schema_tokens, with_estimates
+from refinesynth.client.token_usage import ESTIMATED, prompt_tokens, with_estimates
 from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures, server_name
 from refinesynth.errors import NoTools, RefinesynthError
 
@@ -46,19 +44,6 @@ _SEED_STEP = 0x9E3779B1
 _SEED_RANGE = 2**31
 _NOT_OF_EPISODE = frozenset({ErrorCategory.LOADING, ErrorCategory.RATE_LIMIT})
 """Faults after which a wait does not count as time of the episode."""
-_FORM_NEUTRAL = frozenset({"temperature", "top_p", "max_tokens", "seed", "stop_sequences", "extra_headers"})
-"""Settings that do not change the form of a request."""
-
-
-@dataclass(slots=True)
-class _Forms:
-    """Forms of the requests with one parameters object."""
-
-    requested: "ref[ModelRequestParameters]"
-    prepared: dict[frozenset[UnsupportedFeature], ModelRequestParameters]
-    """Omitted features to the prepared parameters."""
-    schema_tokens: int | None = None
-    """Estimated tokens of the schemas in a request with these parameters; None until the first request."""
 
 
 class BackendModel(Model):
@@ -104,16 +89,14 @@ class BackendModel(Model):
         self._uses_bounds = True
         """False once a completion had thoughts, which no default bound may cut, or a request rejected with its default
         bound succeeded without the bound."""
-        self._thinks = thinks_by_name(backend)
-        """True if thoughts are expected: many servers look for stop sequences in thoughts as well."""
+        self._thinks = False
+        """True after a completion with thoughts: many servers look for stop sequences in thoughts as well."""
         self._features = UnsupportedFeatures() if unsupported is None else unsupported
         # Looked up once, not for every request.
         self._server_name = server_name(backend)
         self._litellm_provider = split_model(backend.model)[0]
         self._server = server_of(backend)
         self._key_variables = key_variables(backend)
-        self._forms: dict[int, _Forms] = {}
-        """Id of a parameters object to its forms; a role, or a player of one script, reuses one object."""
         self._policy = FailurePolicy(backend, self.limiter)
         self._default_bounds = {role: bound_of(role, backend) for role in Role}
         names = ("temperature", "top_p", "max_tokens")
@@ -146,11 +129,6 @@ class BackendModel(Model):
         requested: ModelRequestParameters,
         unsupported: frozenset[UnsupportedFeature],
     ) -> tuple[ModelSettings | None, ModelRequestParameters]:
-        settings = {**(self.settings or {}), **(model_settings or {})}
-        is_cacheable = _FORM_NEUTRAL.issuperset(settings)
-        forms = self._forms_of(requested).prepared if is_cacheable else {}
-        if (known := forms.get(unsupported)) is not None:
-            return cast("ModelSettings", settings) or None, known
         parameters = requested
         if requested.output_mode == "auto":
             schemas = [tool.parameters_json_schema for tool in requested.output_tools]
@@ -158,17 +136,7 @@ class BackendModel(Model):
                 schemas.append(requested.output_object.json_schema)
             mode = output_mode(self.backend, self.profile, unsupported, free_keys=any(map(is_open, schemas)))
             parameters = requested.with_default_output_mode(cast("Any", mode.value))
-        prepared = super().prepare_request(model_settings, parameters)
-        forms[unsupported] = prepared[1]
-        return prepared
-
-    def _forms_of(self, requested: ModelRequestParameters) -> "_Forms":
-        """Return the forms of a parameters object, cached for the object's lifetime."""
-        cache, key = self._forms, id(requested)
-        if (forms := cache.get(key)) is None:
-            # The callback runs before another object can get the id.
-            forms = cache[key] = _Forms(ref(requested, lambda _: cache.pop(key, None)), {})
-        return forms
+        return super().prepare_request(model_settings, parameters)
 
     @property
     def unsupported(self) -> frozenset[UnsupportedFeature]:
@@ -268,10 +236,11 @@ class BackendModel(Model):
         if paid is not None:
             answer, cost = ReadCompletion.from_paid(paid), paid.cost_usd
         else:
-            answer, cost = await self._send(request, parameters, pending)
+            answer, cost = await self._send(request, pending)
             policy.note_answer(request)
-        if answer.thinking or answer.usage.output_reasoning_tokens:
-            # Some providers hide the thoughts and report only their tokens.
+        is_hidden = not answer.text and not answer.calls and answer.finish_reason == "length"
+        if answer.thinking or answer.usage.output_reasoning_tokens or is_hidden:
+            # Some providers hide the thoughts, and report only their tokens or nothing.
             self._uses_bounds, self._thinks = False, True
         answer.check(max_tokens=bound_in(request))
         answer, artefact = answer.with_repaired_calls(parameters)
@@ -292,24 +261,19 @@ class BackendModel(Model):
             provider_details=details,
         )
 
-    async def _send(
-        self, request: dict[str, Any], parameters: ModelRequestParameters, pending: PendingRequest
-    ) -> tuple[ReadCompletion, float | None]:
+    async def _send(self, request: dict[str, Any], pending: PendingRequest) -> tuple[ReadCompletion, float | None]:
         """Send the request within rate limit and budget; journal the completion and return it with its price."""
-        context, forms = pending.context, self._forms_of(parameters)
-        if forms.schema_tokens is None:
-            forms.schema_tokens = schema_tokens(request)
-        prompt_tokens = message_tokens(request["messages"]) + forms.schema_tokens
+        context, tokens = pending.context, prompt_tokens(request)
         # Permit before reservation: a queued request must not reserve budget that others need.
         async with self.limiter.permit(
             priority=context.session.index,
             buckets=self._buckets,
-            tokens=prompt_tokens,
+            tokens=tokens,
             kind=(self.backend.model, context.role),
         ) as permit:
             with stopped_clock():
                 reservation = await context.session.tracker.reserve(
-                    prompt_tokens=prompt_tokens, max_tokens=bound_in(request), price=self._price
+                    prompt_tokens=tokens, max_tokens=bound_in(request), price=self._price
                 )
             self.counts.retried += pending.attempt > 0
             pending.attempt += 1
@@ -394,7 +358,7 @@ class BackendModel(Model):
             request["stop"] = stop
         if tools := request_arguments.tools(parameters, strict=strict):
             request["tools"] = tools
-            can_force = UnsupportedFeature.TOOL_CHOICE not in unsupported and can_force_tools(self.backend, profile)
+            can_force = UnsupportedFeature.TOOL_CHOICE not in unsupported
             request["tool_choice"] = request_arguments.tool_choice(parameters, settings, forced=can_force)
             if (parallel := settings.get("parallel_tool_calls")) is not None:
                 request["parallel_tool_calls"] = parallel

@@ -14,12 +14,10 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
     SystemPromptPart,
-    TextContent,
     TextPart,
     ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
-    UserContent,
     UserPromptPart,
 )
 from pydantic_ai.models import ModelRequestParameters, infer_model_profile
@@ -112,26 +110,14 @@ def _request_messages(message: ModelRequest) -> Iterator[dict[str, Any]]:
         if isinstance(part, SystemPromptPart):
             yield {"role": "system", "content": scrub(part.content)}
         elif isinstance(part, UserPromptPart):
-            yield {"role": "user", "content": scrub(_user_text(part.content))}
+            if not isinstance(part.content, str):
+                raise _unsupported_part(part.content)
+            yield {"role": "user", "content": scrub(part.content)}
         elif isinstance(part, ToolReturnPart):
             content = scrub(part.model_response_str())
             yield {"role": "tool", "tool_call_id": part.tool_call_id, "content": content}
         else:
             raise _unsupported_part(part)
-
-
-def _user_text(content: str | Sequence[UserContent]) -> str:
-    if isinstance(content, str):
-        return content
-    texts: list[str] = []
-    for item in content:
-        if isinstance(item, str):
-            texts.append(item)
-        elif isinstance(item, TextContent):
-            texts.append(item.content)
-        else:
-            raise _unsupported_part(item)
-    return "\n\n".join(texts)
 
 
 def _response_message(message: ModelResponse, thinking_field: str | None) -> dict[str, Any] | None:
@@ -173,8 +159,6 @@ def _instructions(messages: Sequence[ModelMessage], parameters: ModelRequestPara
     return [] if latest is None or latest.instructions is None else [scrub(latest.instructions)]
 
 
-_WITHOUT_SCHEMAS = ("gpt-4o-2024-05-13", "gpt-4-", "gpt-3.5")
-"""OpenAI's models without structured outputs; the profiles do not exclude them, and the API answers 400."""
 _COMPATIBLE = ModelProfile(
     supports_json_schema_output=True, supports_json_object_output=True, may_tokenize_special_tokens_in_content=True
 )
@@ -206,10 +190,7 @@ def _model_profile(backend: Backend) -> ModelProfile:
     if backend.is_rehearsal or (provider == "openai" and backend.base_url is not None):
         return merge_profile(DEFAULT_PROFILE, _COMPATIBLE)
     known = PROVIDERS.get(provider)
-    table = infer_model_profile(f"{known.profile}{name}" if known else f"litellm:{provider}/{name}")
-    if provider == "openai" and (name == "gpt-4" or name.startswith(_WITHOUT_SCHEMAS)):
-        return merge_profile(table, ModelProfile(supports_json_schema_output=False))
-    return table
+    return infer_model_profile(f"{known.profile}{name}" if known else f"litellm:{provider}/{name}")
 
 
 def output_mode(
@@ -242,26 +223,6 @@ def is_open(schema: object) -> bool:
     for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
         children.extend(node.get(key, ()))
     return any(is_open(child) for child in children)
-
-
-def thinking_is_off(backend: Backend) -> bool:
-    """Return True if the backend's settings switch thinking off."""
-    match dict(backend.extra):
-        case {"thinking": {"type": "disabled"}} | {"reasoning_effort": "none" | "disable"}:
-            return True
-        case {"enable_thinking": False} | {"extra_body": {"enable_thinking": False}}:
-            return True
-        case {"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}:
-            return True
-        case _:
-            return False
-
-
-def can_force_tools(backend: Backend, profile: ModelProfile) -> bool:
-    """Return True if a tool call can be forced; some models reject that always, some only while they think."""
-    thinks = profile.get("thinking_enabled_by_default", False) and not thinking_is_off(backend)
-    name = "supports_forced_tool_choice_with_thinking" if thinks else "supports_forced_tool_choice"
-    return profile.get("supports_forced_tool_choice", True) and profile.get(name, True)
 
 
 def with_cache_marks(request: dict[str, Any], role: str) -> dict[str, Any]:

@@ -2,24 +2,14 @@
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.journal.journal_values import PaidCompletion
 
-if TYPE_CHECKING:
-    from tiktoken import Encoding
-
-TOKENIZER = "cl100k_base"
-"""OpenAI's tokenizer of GPT-4, litellm's default. Counts of other tokenizers differ by about a tenth for English, and
-more for other languages."""
 ESTIMATED = "estimated"
 """Key in the `details` of a partly estimated usage."""
 TOTAL = "total"
@@ -132,7 +122,7 @@ def with_estimates(usage: RequestUsage, request: Mapping[str, Any], answers: Seq
     if prompt_fits and answer_fits:
         return usage
     texts = [_json(request[name]) for name in ("messages", *_SCHEMA_ARGUMENTS) if name in request]
-    prompt, answer = _estimate(texts), _estimate(answers)
+    prompt, answer = estimated_tokens(texts), estimated_tokens(answers)
     total = usage.details.get(TOTAL, 0)
     if total and _credible(total, [*texts, *answers]):
         prompt = min(prompt, total - 1)
@@ -147,15 +137,11 @@ def with_estimates(usage: RequestUsage, request: Mapping[str, Any], answers: Seq
     )
 
 
-def message_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
-    """Return the estimated tokens of messages, tool calls included."""
-    values = [value for message in messages for value in message.values() if value is not None]
-    return _estimate([value if isinstance(value, str) else _json(value) for value in values])
-
-
-def schema_tokens(request: Mapping[str, Any]) -> int:
-    """Return the estimated tokens of the schemas of a request's tools and of its answer."""
-    return _estimate([_json(request[name]) for name in _SCHEMA_ARGUMENTS if name in request])
+def prompt_tokens(request: Mapping[str, Any]) -> int:
+    """Return the estimated tokens of a request's messages, tool calls and schemas."""
+    values = [value for message in request["messages"] for value in message.values() if value is not None]
+    values += [request[name] for name in _SCHEMA_ARGUMENTS if name in request]
+    return estimated_tokens([value if isinstance(value, str) else _json(value) for value in values])
 
 
 def _json(value: object) -> str:
@@ -166,7 +152,8 @@ def _credible(tokens: int, texts: Sequence[str]) -> bool:
     return tokens * _MAX_CHARS_PER_TOKEN >= sum(map(len, texts))
 
 
-def _estimate(texts: Sequence[str]) -> int:
+def estimated_tokens(texts: Sequence[str]) -> int:
+    """Return the estimated tokens of texts, a little more than most tokenizers make of English."""
     plain = sum(map(len, texts))
     other = 0
     # Most texts are ASCII, which `isascii` knows without a scan.
@@ -175,26 +162,3 @@ def _estimate(texts: Sequence[str]) -> int:
         plain += ascii_chars - len(text)
         other += len(text.encode("utf-8", "ignore")) - ascii_chars
     return math.ceil(plain / _ASCII_PER_TOKEN + other / _OTHER_BYTES_PER_TOKEN)
-
-
-def count_tokens(text: str) -> int:
-    """Return the token count of a text by `TOKENIZER`; control tokens count as text."""
-    return len(_encoding().encode(text, disallowed_special=()))
-
-
-@cache
-def _encoding() -> "Encoding":
-    import tiktoken
-
-    variable = "TIKTOKEN_CACHE_DIR"
-    # litellm ships the tokenizer's file; an import of litellm would take seconds.
-    spec = find_spec("litellm")
-    former_folder = os.environ.get(variable)
-    if spec is not None and spec.origin is not None:
-        os.environ[variable] = str(Path(spec.origin).parent / "litellm_core_utils" / "tokenizers")
-    try:
-        return tiktoken.get_encoding(TOKENIZER)
-    finally:
-        os.environ.pop(variable, None)
-        if former_folder is not None:
-            os.environ[variable] = former_folder

@@ -27,13 +27,6 @@ class UnsupportedFeature(StrEnum):
     STOP = "stop"
 
 
-_CONSEQUENCES: Mapping[UnsupportedFeature, str] = {
-    UnsupportedFeature.SCHEMA: "structured answers are asked for by a tool call or, where there are none, as JSON in text",
-    UnsupportedFeature.TOOLS: "it is asked for text",
-    UnsupportedFeature.TOOL_CHOICE: "tool calls are asked for and not demanded",
-    UnsupportedFeature.STOP: "answers may go on behind what is read",
-    UnsupportedFeature.SEED: "requests carry none, so the same run again gives other answers",
-}
 _NOTE = "lacks"
 _NOTE_ADAPTER = TypeAdapter(dict[str, frozenset[UnsupportedFeature]])
 
@@ -84,7 +77,7 @@ class UnsupportedFeatures:
             return
         self._add_all({name: new})
         for feature in sorted(new):
-            text = f"{backend.label} does not take {feature}; {_CONSEQUENCES[feature]}"
+            text = f"{backend.label} does not take {feature}; requests go without it"
             report("goes_without", backend, text, lacks=feature.value)
         if self._journal is not None:
             await self._journal.keep_note(_NOTE, self.to_json())

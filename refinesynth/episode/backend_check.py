@@ -21,11 +21,12 @@ from refinesynth.client import close_models, open_model
 from refinesynth.client.default_limits import bound_of, server_facts_of
 from refinesynth.client.request_arguments import chat_messages, output_mode, profile_of
 from refinesynth.client.session import RequestContext, Session, charged_to, deadline
+from refinesynth.client.token_usage import prompt_tokens
 from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures, server_name
 from refinesynth.episode.episode import play_episode
 from refinesynth.episode.play import EpisodeSettings, judged
 from refinesynth.episode.plays import find
-from refinesynth.episode.prompt_preview import prompt_tokens, settings_of
+from refinesynth.episode.prompt_preview import settings_of
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.roles.actor import plain_text, tool_calls_of

@@ -8,7 +8,7 @@ from typing import Any
 from refinesynth.backends import Backend, Role
 from refinesynth.client import open_model
 from refinesynth.client.default_limits import context_warning, server_facts_of
-from refinesynth.client.token_usage import count_tokens
+from refinesynth.client.token_usage import prompt_tokens
 from refinesynth.episode.episode import play_episode
 from refinesynth.episode.play import EpisodeSettings
 from refinesynth.episode.plays import find
@@ -72,14 +72,13 @@ async def context_warnings(
     if min(contexts.values(), default=_SUFFICIENT_CONTEXT) >= _SUFFICIENT_CONTEXT:
         return []
     found = (
-        context_warning(role, firsts[role], prompt=max(map(prompt_tokens, requests)), context=contexts[role])
+        context_warning(role, firsts[role], prompt=max(map(prompt_size, requests)), context=contexts[role])
         for role, requests in (await preview(persona, settings=settings, backends=backends)).items()
         if requests
     )
     return [warning for warning in found if warning is not None]
 
 
-def prompt_tokens(request: Mapping[str, Any]) -> int:
-    """Return the tokens of a request's messages and tools with GPT-4's tokenizer; a schema is not part of a prompt."""
-    texts = [str(message["content"] or message.get("tool_calls")) for message in request["messages"]]
-    return sum(map(count_tokens, [*texts, *map(str, request.get("tools", ()))]))
+def prompt_size(request: Mapping[str, Any]) -> int:
+    """Return the estimated tokens of a request's messages and tools; a schema is not part of a prompt."""
+    return prompt_tokens({name: request[name] for name in ("messages", "tools") if name in request})

@@ -60,10 +60,9 @@ from refinesynth.cost import Cost
 from refinesynth.errors import ConfigurationError, InputError, RunStopped
 from refinesynth.evaluate import agent, chat_form
 from refinesynth.evaluate.environment_pool import MAX_PROCESSES
-from refinesynth.extras import check_installed, require
+from refinesynth.extras import check_installed
 from refinesynth.files.gguf import check_gguf, is_gguf, unpack_gguf
 from refinesynth.roles.player import request_parameters
-from refinesynth.train.inputs import find_on_hub
 from refinesynth.trajectory import Usage
 
 PROVIDER = "refinesynth"
@@ -322,18 +321,6 @@ def _context_length(folder: Path) -> int | None:
     return window if isinstance(window, int) and window > 0 else None
 
 
-def _cached_paths(name: str, revision: str | None) -> dict[str, str]:
-    """Return the folder of a cached model as arguments if the hub is unreachable, else no arguments.
-
-    One short request decides: the libraries try an unreachable hub for over a minute. Raises InputError if there is no
-    such model.
-    """
-    if find_on_hub(name, revision):
-        return {}
-    folder = require("huggingface_hub", "train").snapshot_download(name, revision=revision, local_files_only=True)
-    return {"model_path": folder, "tokenizer_path": folder}
-
-
 def _open_inspect_model(name: str, settings: Mapping[str, Any], *, greedy: bool) -> Model:
     if transformers := name.startswith(("hf/", f"{chat_form.LOCAL}/")):
         check_installed("train", "torch", "transformers", "accelerate")
@@ -349,8 +336,6 @@ def _open_inspect_model(name: str, settings: Mapping[str, Any], *, greedy: bool)
     if batch is not None and (not isinstance(batch, int) or batch < 1):
         raise InputError(f"batch_size is {batch!r}; expected 1 or more")
     try:
-        if transformers and "model_path" not in arguments:
-            arguments |= _cached_paths(name.partition("/")[2], arguments.get("revision"))
         if name.startswith("hf/") and "tokenizer_call_args" not in arguments and _adds_special_tokens(name, arguments):
             # The chat template writes the special tokens, as in training, which has no prompts with them twice.
             arguments["tokenizer_call_args"] = {"add_special_tokens": False}

@@ -3,7 +3,6 @@
 `train/layered_settings.py` reads a `TrainConfig` from recipes, files and the command line.
 """
 
-import keyword
 import math
 import re
 from typing import Annotated, Any, Final, Literal, Self
@@ -25,19 +24,7 @@ def _check_share_or_number(value: float) -> float:
 
 ShareOrNumber = Annotated[float, AfterValidator(_check_share_or_number)]
 """A share below 1, or a whole number."""
-LearningRateSchedule = Literal[
-    "cosine",
-    "linear",
-    "constant",
-    "constant_with_warmup",
-    "cosine_with_restarts",
-    "cosine_with_min_lr",
-    "cosine_warmup_with_min_lr",
-    "polynomial",
-    "inverse_sqrt",
-    "warmup_stable_decay",
-]
-"""Schedules of transformers that need no metric."""
+LearningRateSchedule = Literal["cosine", "linear", "constant"]
 Every = Literal["epoch", "never"] | Annotated[ShareOrNumber, Field(gt=0)]
 """`epoch`, `never`, a share of an epoch (below 1), or a number of optimizer steps (from 1 on)."""
 
@@ -48,19 +35,6 @@ HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
 """Pattern of a hub name with its owner."""
 PATH_FIELDS: Final = ("data", "model", "output", "tokenizer", "chat_template", "deepspeed")
 """Fields that may hold paths."""
-
-_RESERVED: Final = frozenset({"add_generation_prompt", "continue_final_message", "documents", "messages", "tools"})
-"""Variables that every rendering sets in a chat template, in addition to special tokens."""
-
-
-def _check_variable_name(name: str) -> str:
-    """Raises: ValueError: No chat template can have a variable of this name, or every rendering sets it."""
-    if not name.isidentifier() or keyword.iskeyword(name) or name in _RESERVED or name.endswith(("_token", "_tokens")):
-        raise ValueError("expected the name of a variable that the chat template reads, such as enable_thinking")
-    return name
-
-
-TemplateName = Annotated[str, AfterValidator(_check_variable_name)]
 
 _MODEL_CONFIG = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
@@ -84,7 +58,7 @@ class LoraConfig(BaseModel):
     """Quantize frozen weights with bitsandbytes to 4 bits (QLoRA: nf4, double quantization); not for zero3 and fsdp."""
 
 
-Optim = Literal["adafactor", "adamw_8bit", "paged_adamw_8bit"]
+Optim = Literal["adamw_8bit", "paged_adamw_8bit"]
 
 
 Tracker = Literal["tensorboard", "wandb", "trackio", "mlflow", "comet_ml", "aim", "clearml", "dvclive", "swanlab"]
@@ -100,11 +74,7 @@ class TrainerConfig(BaseModel):
     model_config = _MODEL_CONFIG
 
     optim: Optim | None = None
-    """Optimizer; names with 8bit are those of bitsandbytes. By default torch's AdamW, fused on GPUs."""
-    adam_epsilon: Annotated[float, Field(ge=0)] = 1e-8
-    """AdamW's epsilon."""
-    lr_scheduler_kwargs: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
-    """Settings of the schedule, such as `min_lr: 1e-6`."""
+    """Optimizer of bitsandbytes. By default torch's AdamW, fused on GPUs."""
     neftune_noise_alpha: Annotated[float, Field(ge=0)] | None = None
     """Strength of NEFTune's noise on embeddings, which does not depend on packing."""
     report_to: Annotated[tuple[Tracker, ...], BeforeValidator(_as_names)] = ()
@@ -115,10 +85,10 @@ class TrainerConfig(BaseModel):
     def weight_settings(self) -> dict[str, Any]:
         """Settings that determine the weights and differ from their defaults."""
         changed = self.model_dump(mode="json", exclude_defaults=True)
-        return {name: value for name, value in sorted(changed.items()) if name in _WEIGHT_SETTINGS}
+        return {name: value for name, value in sorted(changed.items()) if name in WEIGHT_SETTINGS}
 
 
-_WEIGHT_SETTINGS: Final = frozenset({"optim", "adam_epsilon", "lr_scheduler_kwargs", "neftune_noise_alpha"})
+WEIGHT_SETTINGS: Final = frozenset({"optim", "neftune_noise_alpha"})
 
 
 class TrainConfig(BaseModel):
@@ -144,7 +114,7 @@ class TrainConfig(BaseModel):
     """Hub name, folder or GGUF file; by default the model's."""
     chat_template: Annotated[str | None, Option(MODEL, "NAME-OR-FILE")] = None
     """llama-3, chatml or react, or a file with a Jinja chat template; by default the tokenizer's, else react."""
-    chat_template_kwargs: dict[TemplateName, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    chat_template_kwargs: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
     """Variables of the chat template, such as enable_thinking: false; defaults of the tuned tokenizer's template."""
     form: Annotated[Literal["react", "tools"], Option(LEARNING)] = "react"
     """Form of trajectories for the chat template: `react` as text, `tools` with each action as a native tool call and
@@ -187,7 +157,7 @@ class TrainConfig(BaseModel):
     learning_rate: Annotated[float, Field(gt=0), Option(LEARNING, None, ("--learning-rate", "--lr"))] = 5e-6
     """Peak learning rate (paper: 5e-6, all weights; recipe lora: 2e-4)."""
     schedule: LearningRateSchedule = "cosine"
-    """Learning rate after the warm-up, to 0 at the last step (paper: cosine); see `trainer.lr_scheduler_kwargs`."""
+    """Learning rate after the warm-up: to 0 at the last step, or constant (paper: cosine)."""
     warmup: Annotated[ShareOrNumber, Field(ge=0)] = 0.0
     """Share of all steps (below 1) or steps (from 1 on) in which the learning rate rises from 0 (paper: none)."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
@@ -224,15 +194,11 @@ class TrainConfig(BaseModel):
     """Write a checkpoint to resume from, in the same units."""
     keep: Literal["all"] | Annotated[int, Field(ge=1)] = 2
     """Number of newest checkpoints to keep, or `all`; the best checkpoint is also kept."""
-    early_stop: Annotated[int, Field(ge=1)] | None = None
-    """Number of evaluations without a better held-out loss on trained tokens after which the training stops."""
     log_every: Annotated[int, Field(ge=1)] = 10
     """Steps between two lines of metrics."""
-    save_dtype: Annotated[Literal["auto", "bf16", "fp16", "fp32", "fp64"], Option(OUTPUT)] = "auto"
+    save_dtype: Annotated[Literal["auto", "bf16", "fp32", "fp64"], Option(OUTPUT)] = "auto"
     """Type of the finished model's weights; `auto`: the base's, fp32 for adapters. Checkpoints hold all that was
     trained."""
-    resume: Annotated[Literal["auto", "never"], Option(OUTPUT)] = "auto"
-    """`auto`: resume from the newest sound checkpoint in the output folder. `never`: start over."""
 
     @property
     def tokenizer_source(self) -> tuple[str, str | None]:
@@ -271,8 +237,6 @@ class TrainConfig(BaseModel):
                 f"tokens_per_pack is {self.pack_tokens}, and a conversation of max_length {self.max_length} would not fit in; "
                 "give a larger one, or a smaller max_length"
             )
-        if self.deepspeed is not None and self.parallel not in {"auto", "zero2", "zero3"}:
-            raise ValueError(f"deepspeed names a file, but parallel is {self.parallel!r}; leave one of them out")
         if self.quantize is not None and self.precision == "fp64":
             raise ValueError(
                 f"precision is {self.precision!r}; weights of lora.quantize are computed with in bf16 or fp32"
@@ -280,10 +244,6 @@ class TrainConfig(BaseModel):
         if self.model == SCRATCH and self.lora is not None:
             raise ValueError(
                 "model is 'scratch', whose weights are kept nowhere: adapters would fit nothing; give --no-lora"
-            )
-        if self.early_stop is not None and (not self.held_out or self.evaluate_every == "never"):
-            raise ValueError(
-                "early_stop needs evaluations: set held_out above 0 and evaluate_every to other than never"
             )
         return self
 

@@ -74,8 +74,6 @@ class TrainResult:
     """Last evaluation of the kept model, by the names in `train/events.py`; empty without an evaluation."""
     best_step: int | None = None
     """Step of the best evaluation, if the model of that step is kept; else None."""
-    stopped_early: bool = False
-    """True if `early_stop` ended the training."""
     signal: int | None = None
     """Signal that interrupted the training (15: SIGTERM). A checkpoint is saved, and the same command resumes."""
     resumed_from: int | None = None

@@ -230,11 +230,6 @@ def _check_messages(messages: Sequence[FlaggedMessage], location: str) -> None:
         role, problem = message.role, ""
         if role not in _NEXT_ROLES:
             problem = f"is from {role!r}, a role that is not read. Rename it to system, user, assistant or tool"
-        elif role == "tool" and "tool" not in expected and messages[number - 2].role == "assistant":
-            problem = (
-                "is from 'tool', and the message before it calls no function that can be read; expected `tool_calls`, `function_call`, "
-                "or <tool_call> with JSON that ends the text"
-            )
         elif role not in expected:
             problem = (
                 f"is from {role!r} where one from {' or '.join(map(repr, sorted(expected)))} is expected: after a system message or none, "

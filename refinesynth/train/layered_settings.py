@@ -2,7 +2,6 @@
 
 import difflib
 import os
-import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, cast, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from refinesynth.errors import ConfigurationError
 from refinesynth.files.settings_file import commented_yaml, dump_yaml, read_settings
@@ -23,12 +23,6 @@ RECIPES: Final = ("paper-8b", "paper-70b", "lora", "smoke")
 DEFAULT: Final = "default"
 REQUIRED: Final = "to be given"
 _RECIPE: Final = "recipe"
-_USAGE: Final = {
-    "data": "DATA...",
-    "model": "--model NAME-OR-FOLDER (on the Hugging Face Hub, or here), --model scratch (a tiny random one, made from the data, to see "
-    "a training run)",
-    "output": "-o FOLDER",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,36 +155,20 @@ def _check_known(name: str, model: type[BaseModel], origin: str, *, prefix: str 
 
 
 def _explain(error: ValidationError, origins: Mapping[str, str]) -> Iterator[str]:
-    seen: set[str] = set()
+    found: dict[str, tuple[ErrorDetails, list[str]]] = {}
     for item in error.errors(include_url=False):
-        # pydantic reports a problem for each member of a union: one per field is enough.
+        # pydantic reports a problem for each member of a union: they are joined.
         loc = [str(part) for part in item["loc"]]
         name = ".".join(loc[: 1 if nested_type("".join(loc[:1])) is None else 2])
-        if name in seen:
-            continue
-        seen.add(name)
-        problem = item["msg"].removeprefix("Value error, ")
+        found.setdefault(name, (item, []))[1].append(item["msg"].removeprefix("Value error, "))
+    for name, (item, messages) in found.items():
+        problem = ", or: ".join(dict.fromkeys(messages))
         if item["type"] == "missing":
-            yield f"{name} is missing: give {_USAGE.get(name, name)}, or `{name}:` in a file for --config"
+            yield f"{name} is missing: give it as an option, or `{name}:` in a file for --config"
         elif not name or (item["type"] == "value_error" and nested_type(name) is dict):
             yield problem
         else:
-            origin = origins.get(name, DEFAULT)
-            yield f"{name} is {reprlib.repr(item['input'])} ({origin}): {_EXPECTED.get(name, problem)}"
-
-
-_EXPECTED: Final = {
-    "data": "expected a list of names, each with its weight if it has one, without a blank: [runs/a, 'runs/b:0.3']",
-    "evaluate_every": "expected epoch, never, a share of an epoch (below 1) or a number of steps (from 1 on)",
-    "save_every": "expected epoch, never, a share of an epoch (below 1) or a number of steps (from 1 on)",
-    "keep": "expected all, or a number from 1 on",
-    "gradient_checkpointing": "expected auto, true or false",
-    "adam_betas": "expected two numbers from 0 to below 1, as in [0.9, 0.999]",
-}
-"""Messages for unions and pairs, for which pydantic reports each member separately."""
-
-
-_CACHE_PATH: Final = re.compile(r"models--(?P<name>[^/]+)/snapshots/(?P<revision>[^/]+)/?$")
+            yield f"{name} is {reprlib.repr(item['input'])} ({origins.get(name, DEFAULT)}): {problem}"
 
 
 def portable(path: str) -> str:
@@ -201,22 +179,17 @@ def portable(path: str) -> str:
     return str(Path("~") / Path(path).relative_to(home))
 
 
-def published(model: str, revision: str | None = None) -> tuple[str, str | None]:
-    """Published name and revision of a model, without the user's name where possible.
+def published(path: str) -> str:
+    """Published name of a model, without the user's name where possible.
 
-    A folder in the hub's cache gets its hub name. Another absolute path becomes relative to the working folder, where
-    `AutoPeftModelForCausalLM` looks, if the path is inside it or both are in the home folder. Else `portable` applies.
+    An absolute path becomes relative to the working folder, where `AutoPeftModelForCausalLM` looks, if it is inside that
+    folder or both are in the home folder. Else `portable` applies.
     """
-    path, working_folder = Path(model), Path.cwd()
-    if (cached := _CACHE_PATH.search(model)) is not None and path.is_dir():
-        return cached["name"].replace("--", "/"), revision or cached["revision"]
-    if not path.is_absolute():
-        return model, revision
-    if path.is_relative_to(working_folder):
-        return str(path.relative_to(working_folder)), None
-    if portable(str(working_folder)) != str(working_folder) and portable(model) != model:
-        return os.path.relpath(path, working_folder), None
-    return portable(model), None
+    working_folder = Path.cwd()
+    are_in_home = portable(str(working_folder)) != str(working_folder) and portable(path) != path
+    if Path(path).is_absolute() and (are_in_home or Path(path).is_relative_to(working_folder)):
+        return os.path.relpath(path, working_folder)
+    return portable(path)
 
 
 def portable_config(config: TrainConfig) -> dict[str, Any]:
@@ -229,8 +202,7 @@ def portable_config(config: TrainConfig) -> dict[str, Any]:
 
 
 def to_yaml(config: TrainConfig) -> str:
-    """All settings in the form of `train.yaml`, with `resume: auto`."""
-    config = config.model_copy(update={"resume": "auto"})
+    """All settings in the form of `train.yaml`."""
     return dump_yaml(portable_config(config)) + "\n"
 
 

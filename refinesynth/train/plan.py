@@ -206,8 +206,8 @@ def make_plan(
     counts = sizes.counts
     batch = min(config.batch_size, counts.records)
     steps_per_epoch, steps = config.steps_per_epoch(counts.records), config.steps(counts.records)
-    # Tokens of the largest possible pass, including padding, with the average share of trained tokens.
-    tokens = min(config.pack_tokens, batch * min(sizes.longest, config.max_length))
+    # Tokens of the largest possible pass, with the average share of trained tokens.
+    tokens = min(config.pack_tokens, (batch if config.packing else 1) * min(sizes.longest, config.max_length))
     trained = math.ceil(tokens * counts.trained_tokens / max(1, counts.tokens))
     memory = estimate_memory(model, compute, tokens=tokens, trained=trained, ranks=devices.ranks)
     _check_memory(memory, devices, compute, config)
@@ -216,7 +216,7 @@ def make_plan(
         steps_between = interval(every, steps_per_epoch)
         return 0 if steps_between is None else math.ceil(steps / steps_between)
 
-    packs = math.ceil(batch * counts.tokens / counts.records / (config.pack_tokens * devices.ranks))
+    packs = batch * counts.tokens / counts.records / config.pack_tokens if config.packing else batch
     return Plan(
         model=model,
         devices=devices,
@@ -224,11 +224,11 @@ def make_plan(
         means=compute,
         steps=steps,
         steps_per_epoch=steps_per_epoch,
-        passes_per_step=max(1, packs),
+        passes_per_step=max(1, math.ceil(packs / devices.ranks)),
         evaluations=count_events(config.evaluate_every) if sizes.held_out else 0,
         checkpoints=count_events(config.save_every),
         memory=memory,
-        remarks=(*_remarks_on_compute(model, devices, compute, memory), *_remarks_on_data(config, sizes)),
+        remarks=(*_remarks_on_compute(model, devices, memory), *_remarks_on_data(config, sizes)),
     )
 
 
@@ -334,8 +334,6 @@ def _remarks_on_data(config: TrainConfig, sizes: Sizes) -> Iterator[str]:
     counts = sizes.counts
     if config.held_out and sizes.held_out is None:
         yield "nothing is held out: there are too few personas to split by; evaluations and the choice of a best checkpoint fall away"
-    if counts.records < config.batch_size:
-        yield f"{counts.records:,} records are less than one batch of {config.batch_size}: an epoch is one step"
     if (warmup := config.warmup_steps(steps := config.steps(counts.records))) >= steps:
         yield f"the warm-up takes {warmup:,} steps and the training {steps:,}: the learning rate is never reached; lower warmup"
     for source in sizes.sources:
@@ -352,14 +350,9 @@ def _remarks_on_data(config: TrainConfig, sizes: Sizes) -> Iterator[str]:
         )
 
 
-def _remarks_on_compute(
-    model: ModelShape, devices: Devices, compute: ComputeSettings, memory: MemoryEstimate
-) -> Iterator[str]:
+def _remarks_on_compute(model: ModelShape, devices: Devices, memory: MemoryEstimate) -> Iterator[str]:
     if model.unused:
         yield describe_unused(model.unused)
-    if not devices.bf16 and compute.precision != "fp64":
-        slow = f"{devices.name} only emulates bf16, which is slower than fp32"
-        yield f"{slow}, so it is computed in fp32" if compute.precision == "fp32" else f"{slow}; give precision fp32"
     if devices.memory is not None and memory.total > devices.memory:
         yield (
             f"memory may not suffice: about {memory.total / _GIB:,.0f} GiB are needed and {devices.name} has "

@@ -1,9 +1,9 @@
 """Preparation of training examples from conversations, with counts of everything that is cut or left out."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import tee
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,13 +12,10 @@ from refinesynth.train.labelled_conversation import Conversation
 from refinesynth.train.render.renderer import Renderer
 from refinesynth.train.tokens import Label, Rendered, TokenStore
 
-_MAX_NAMED_IDS = 10
-"""Number of ids in `Counts.named`, per count."""
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Counts:
-    """Counts of conversations and tokens. They include everything that is cut or left out."""
+    """Counts of conversations and tokens, complete after rendering. They include everything that is cut or left out."""
 
     conversations: int = 0
     """Conversations read."""
@@ -42,17 +39,26 @@ class Counts:
     """Assistant turns cut off truncated examples."""
     parallel_tasks: int = 0
     """Conversations whose task allows several calls per message."""
-    named: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """First ids of `truncated`, `dropped_long`, `dropped_untrained` and `dropped_forged`, if not empty."""
+    longest: int = 0
+    """Tokens of the longest kept example."""
+    trained_turns: int = 0
+    """Assistant turns of the kept examples that give loss."""
+    other_turns: int = 0
+    """Assistant turns of the kept examples that are context."""
 
-    @property
-    def trained_share(self) -> float:
-        """Trained tokens of all tokens, 0 to 1."""
-        return self.trained_tokens / self.tokens if self.tokens else 0.0
+    def keep(self, example: Rendered) -> None:
+        """Count an example."""
+        trained = sum(bool(example.labels[span.start] == Label.TRAINED) for span in example.spans)
+        self.records += 1
+        self.tokens += len(example)
+        self.trained_tokens += example.trained
+        self.mistake_tokens += int(np.count_nonzero(example.labels == Label.MISTAKE))
+        self.trained_turns += trained
+        self.other_turns += len(example.spans) - trained
+        self.longest = max(self.longest, len(example))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
+class Prepared(NamedTuple):
     """Examples for training, with counts."""
 
     store: TokenStore
@@ -68,71 +74,36 @@ def prepare(
 
     Raises `InputError` if a conversation cannot be rendered (`Renderer.render`).
     """
-    counter = DataCounter()
-    store = TokenStore(examples(conversations, renderer, max_length, counter))
-    return Prepared(store, counter.counts())
-
-
-class DataCounter:
-    """Running counts during rendering."""
-
-    def __init__(self) -> None:
-        self.numbers = Counter[str]()
-        """Counts by field of `Counts`; also `trained_turns` and `other_turns` of the kept examples."""
-        self.longest = 0
-        """Tokens of the longest kept example."""
-        self._named: dict[str, list[str]] = {}
-
-    def read(self, conversation: Conversation) -> None:
-        self.numbers["conversations"] += 1
-        self.numbers["parallel_tasks"] += any(PARALLEL_INSTRUCTIONS in turn.content for turn in conversation.turns[:2])
-
-    def count_named(self, kind: str, name: str) -> None:
-        self.numbers[kind] += 1
-        if self.numbers[kind] <= _MAX_NAMED_IDS:
-            self._named.setdefault(kind, []).append(name)
-
-    def keep(self, example: Rendered) -> None:
-        self.longest = max(self.longest, len(example))
-        trained = sum(bool(example.labels[span.start] == Label.TRAINED) for span in example.spans)
-        self.numbers.update(
-            records=1,
-            tokens=len(example),
-            trained_tokens=example.trained,
-            mistake_tokens=int(np.count_nonzero(example.labels == Label.MISTAKE)),
-            trained_turns=trained,
-            other_turns=len(example.spans) - trained,
-        )
-
-    def counts(self) -> Counts:
-        named = {kind: tuple(names) for kind, names in self._named.items()}
-        numbers = {item.name: self.numbers[item.name] for item in fields(Counts) if item.name != "named"}
-        return Counts(**numbers, named=named)
+    counts = Counts()
+    return Prepared(TokenStore(examples(conversations, renderer, max_length, counts)), counts)
 
 
 def examples(
     conversations: Iterable[Conversation],
     renderer: Renderer,
     max_length: int,
-    counter: DataCounter,
+    counts: Counts,
 ) -> Iterator[Rendered]:
-    """Yield the examples that `prepare` keeps; `counter` is complete at the end."""
+    """Yield the examples that `prepare` keeps; `counts` is complete at the end."""
     # The renderer reads a batch ahead.
     kept, read = tee(conversations)
     for conversation, rendered in zip(kept, renderer.render_many(read), strict=True):
-        counter.read(conversation)
+        counts.conversations += 1
+        counts.parallel_tasks += any(PARALLEL_INSTRUCTIONS in turn.content for turn in conversation.turns[:2])
         if not rendered:
-            kind = "dropped_forged" if renderer.forges(conversation) else "dropped_untrained"
-            counter.count_named(kind, conversation.id)
+            is_forged = renderer.forges(conversation)
+            counts.dropped_forged += is_forged
+            counts.dropped_untrained += not is_forged
         for example in rendered:
             fitted = fit(example, max_length) if example.trained else None
             if fitted is None:
-                counter.count_named("dropped_long" if example.trained else "dropped_untrained", example.id)
+                counts.dropped_long += bool(example.trained)
+                counts.dropped_untrained += not example.trained
                 continue
             if cut := len(example.spans) - len(fitted.spans):
-                counter.count_named("truncated", example.id)
-                counter.numbers["cut_turns"] += cut
-            counter.keep(fitted)
+                counts.truncated += 1
+                counts.cut_turns += cut
+            counts.keep(fitted)
             yield replace(fitted, source=conversation.source)
 
 

@@ -13,14 +13,14 @@ from refinesynth.errors import InputError
 from refinesynth.extras import check_installed
 from refinesynth.files.atomic_write import output_file, refuse_existing
 from refinesynth.text.json_reader import write_json
+from refinesynth.train import engine
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.data.conversation_reader import is_dataset, read_configured, split_weight
-from refinesynth.train.engine.launcher import choose_accelerator
 from refinesynth.train.events import Events, NullEvents, TrainResult
-from refinesynth.train.inputs import check_inputs, with_adapter_settings
+from refinesynth.train.inputs import with_adapter_settings
 from refinesynth.train.layered_settings import layered
 from refinesynth.train.plan import Plan
-from refinesynth.train.prepare import Counts, DataCounter, examples, fit
+from refinesynth.train.prepare import Counts, examples, fit
 from refinesynth.train.ranks import rank
 from refinesynth.train.tokens import Label, Rendered
 from refinesynth.train.training_folder import ArtefactWriter, check_output
@@ -71,9 +71,7 @@ class Trainer:
         Raises:
             InputError: Data, tokenizer or model cannot be used, or the plan is infeasible.
         """
-        from refinesynth.train.engine import plan
-
-        return plan(self._config, sources=self._sources)
+        return engine.plan(self._config, sources=self._sources)
 
     def preview(self, k: int = 1) -> "list[Preview]":
         """The first `k` examples as the model sees them, in labelled segments.
@@ -101,15 +99,13 @@ def train(config: TrainConfig, *, events: Events | None = None, sources: Sequenc
         StorageError: The output folder cannot be written.
     """
     check_installed("train", "torch", "transformers")
-    from refinesynth.train.engine import launch
-
     config = with_adapter_settings(config)
     if (done := check_output(config)) is not None:
         return done
     if rank() != 0:
-        return launch(config, sources=sources)
+        return engine.launch(config, sources=sources)
     with closing(ArtefactWriter(config, events or NullEvents())) as artefacts:
-        result = launch(config, events=artefacts, sources=sources)
+        result = engine.launch(config, events=artefacts, sources=sources)
         artefacts.finish(result)
     return result
 
@@ -193,12 +189,11 @@ def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | N
     Raises:
         InputError: Data or tokenizer cannot be read, or the labels are not certain with the chat template.
     """
-    check_inputs(config, sources)
-    choose_accelerator()
+    engine.prepare(config, sources)
     from refinesynth.train.engine.loading import load_tokenizer, make_renderer
     from refinesynth.train.engine.rank_training import libraries_silenced
 
-    with libraries_silenced(), closing(iter(read_configured(config, sources).open())) as rest:
+    with libraries_silenced(), closing(iter(read_configured(config, sources))) as rest:
         conversations = list(rest) if config.model == SCRATCH else rest
         tokenizer = load_tokenizer(config, conversations)
         renderer = make_renderer(config, tokenizer)
@@ -213,12 +208,6 @@ class TokenFile:
 
     path: Path
     counts: Counts
-    trained_turns: int
-    """Trained assistant turns, over all rows."""
-    other_turns: int
-    """Assistant turns that are context."""
-    longest: int
-    """Tokens of the longest row."""
     remarks: tuple[str, ...] = ()
     """Notes on conversations that are left out."""
 
@@ -250,27 +239,24 @@ def write_tokens(
     config = layered(
         given={**fields, "data": ["given"], "model": str(model), "output": str(path)}, given_by="argument"
     ).config
-    check_inputs(config, sources)
-    from refinesynth.train.engine.loading import load_tokenizer, make_renderer
-    from refinesynth.train.engine.rank_training import libraries_silenced
-
     if (config.tokenizer or config.model) == SCRATCH:
         raise InputError(
             "tokens are written for a model that is there, and 'scratch' is made when it is trained; give its name or folder"
         )
+    engine.prepare(config, sources)
+    from refinesynth.train.engine.loading import load_tokenizer, make_renderer
+    from refinesynth.train.engine.rank_training import libraries_silenced
+
     with libraries_silenced():
         renderer = make_renderer(config, load_tokenizer(config))
-    reader = read_configured(config, sources)
-    counter = DataCounter()
+    reader, counts = read_configured(config, sources), Counts()
     with output_file(path, overwrite=overwrite) as file:
-        for example in examples(reader, renderer, config.max_length, counter):
+        for example in examples(reader, renderer, config.max_length, counts):
             labels = np.where(example.labels == Label.TRAINED, example.input_ids, -100)
             row = {"input_ids": example.input_ids.tolist(), "labels": labels.tolist()}
             file.write(write_json(row) + b"\n")
-        counts = counter.counts()
         if not counts.records:
             raise InputError(
                 f"nothing to write: none of {counts.conversations} conversations has a turn to train on within {config.max_length:,} tokens"
             )
-    turns = counter.numbers["trained_turns"], counter.numbers["other_turns"]
-    return TokenFile(path, counts, *turns, counter.longest, tuple(reader.remarks()))
+    return TokenFile(path, counts, tuple(reader.remarks()))

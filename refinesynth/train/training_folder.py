@@ -23,14 +23,14 @@ from refinesynth.files.atomic_write import (
     write_json_file,
     write_text_file,
 )
-from refinesynth.files.output_folder import FolderLock, move_aside, refuse_working_folder
+from refinesynth.files.output_folder import FolderLock
+from refinesynth.files.settings_file import read_settings
 from refinesynth.text.json_reader import write_json
 from refinesynth.text.markup import code_in_table, render_markdown
 from refinesynth.train import events
-from refinesynth.train.config import HUB_NAME, PATH_FIELDS, TrainConfig
+from refinesynth.train.config import HUB_NAME, PATH_FIELDS, WEIGHT_SETTINGS, TrainConfig
 from refinesynth.train.events import Events, TrainResult
-from refinesynth.train.labelled_conversation import LossOn
-from refinesynth.train.layered_settings import layered, portable, portable_config, published, to_yaml
+from refinesynth.train.layered_settings import portable, portable_config, published, to_yaml
 from refinesynth.train.plan import Devices, Plan
 
 MARKER: Final = ".refinesynth-training"
@@ -46,7 +46,7 @@ CHECKPOINTS: Final = "checkpoints"
 
 _FREE_SETTINGS = (
     "output recipe tokens_per_pack packing gradient_checkpointing attention parallel device "
-    "save_every keep log_every resume save_dtype trust_remote_code"
+    "save_every keep log_every save_dtype trust_remote_code"
 )
 FREE_SETTINGS: Final = frozenset(_FREE_SETTINGS.split())
 """Settings that may differ on resuming, because they do not change what the model learns."""
@@ -58,36 +58,30 @@ def check_output(config: TrainConfig) -> TrainResult | None:
     Returns the result if the training in the folder has the same settings and is finished, else None.
 
     Raises:
-        InputError: The folder contains something else or a training with other settings.
+        InputError: The folder contains something else or a finished training with other settings.
         StorageError: The folder cannot be read.
     """
     output = Path(config.output)
-    if not _has_training(output):
-        return None
-    if config.resume == "never":
-        refuse_working_folder(output)
+    # The checkpoints of an unfinished training say whether they are of these settings and data.
+    if not _has_training(output) or (result := read_result(output)) is None:
         return None
     _check_same_settings(output, config)
-    return read_result(output)
+    return result
 
 
 def open_output(config: TrainConfig, plan: Plan) -> FolderLock:
     """Prepare and lock the output folder, and write settings and plan; for rank 0. Returns the lock.
 
-    With `resume="never"`, a training in the folder is first moved to `FOLDER.old-1`, or the next free number.
-
     Raises:
-        InputError: The folder contains something else or a training on other data, or another training has its lock.
+        InputError: The folder contains something else, or another training has its lock.
         StorageError: The folder cannot be written.
     """
     output = Path(config.output)
-    has_training = _has_training(output)
+    _has_training(output)
     lock = _lock_folder(output)
-    if has_training and config.resume == "never":
-        with storage_errors(output, "renamed"):
-            move_aside(output)
-        lock = _lock_folder(output)
-    write_plan(output, plan)
+    values = plan.as_json()
+    values["model"]["name"] = portable(plan.model.name)
+    write_json_file(output / PLAN, values)
     write_text_file(output / CONFIG, to_yaml(config))
     return lock
 
@@ -106,25 +100,6 @@ def write_result(result: TrainResult) -> None:
     fields = result.as_json()
     del fields["output"]
     write_json_file(result.output / RESULT, fields)
-
-
-def write_plan(output: Path, plan: Plan) -> None:
-    """Write the plan. Raises `InputError` if the folder has checkpoints of other tokens and labels."""
-    previous_digest = plan.sizes.digest
-    with suppress(OSError, orjson.JSONDecodeError, KeyError, TypeError):
-        previous_digest = str(orjson.loads((output / PLAN).read_bytes())["sizes"]["digest"])
-    if previous_digest != plan.sizes.digest and _has_checkpoints(output):
-        raise InputError(
-            f"the data of the training in {str(output)!r} was other data (or its tokenizer or chat template was another): tokens and "
-            "labels differ. Give the data it began with, another -o, or --resume never to start over"
-        )
-    values = plan.as_json()
-    values["model"]["name"] = portable(plan.model.name)
-    write_json_file(output / PLAN, values)
-
-
-def _has_checkpoints(output: Path) -> bool:
-    return any((output / CHECKPOINTS).glob("*")) or (output / RESULT).exists()
 
 
 def _has_training(output: Path) -> bool:
@@ -162,30 +137,24 @@ def _lock_folder(output: Path) -> FolderLock:
 
 
 def _check_same_settings(output: Path, config: TrainConfig) -> None:
-    """Raises: InputError: The training in the folder has other settings; the message names all differences."""
-    if not _has_checkpoints(output):
-        # Without checkpoints, other settings cannot mix with earlier training.
-        return
+    """Raises: InputError: The finished training in the folder has other settings; the message names all differences."""
 
-    def settings(source_config: TrainConfig) -> dict[str, Any]:
-        return portable_config(source_config) | {"trainer": source_config.trainer.weight_settings()}
+    def weight_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {f"trainer.{name}": values["trainer"].get(name) for name in WEIGHT_SETTINGS}
 
     previous: dict[str, Any] = {}
-    with suppress(RefinesynthError):
-        previous = settings(layered(file=output / CONFIG).config)
-    current = settings(config)
-    compared = previous.keys() & current.keys() - FREE_SETTINGS
-    if read_result(output) is None:
-        # The data may have moved: `write_plan` compares the digest of its content.
-        compared -= {"data"}
-    else:
-        compared |= {"save_dtype"} & previous.keys()  # the finished model is not written again
+    with suppress(RefinesynthError, KeyError, AttributeError):
+        previous = read_settings(output / CONFIG)  # settings that are no more are not compared
+        previous |= weight_settings(previous)
+    current = portable_config(config) | weight_settings(config.model_dump(mode="json"))
+    # The finished model is not written again, in no other type.
+    compared = previous.keys() & current.keys() - (FREE_SETTINGS - {"save_dtype"}) - {"trainer"}
     names = differing_names({name: previous[name] for name in compared}, {name: current[name] for name in compared})
     if names:
         differences = "; ".join(f"{name} was {previous[name]!r} and is {current[name]!r}" for name in names)
         raise InputError(
-            f"a training with other settings is in {str(output)!r}: {differences}. Give the same settings to go on with it, "
-            "another -o, or --resume never to start over"
+            f"a training with other settings is in {str(output)!r}: {differences}. Give the same settings, "
+            "or another -o"
         )
 
 
@@ -206,14 +175,6 @@ def _real_path(name: str, value: object) -> object:
 
 _TEMPLATE: Final = Path(__file__).with_name("card.md.jinja")
 
-LOSSES: Final[Mapping[LossOn, str]] = {
-    LossOn.REFINEMENT: "Refinement loss (equation 1 of the paper): every assistant turn gives loss but those that were flagged as "
-    "mistakes. A mistake stays in the context, so that the turn that repairs it is learned from it.",
-    LossOn.ALL_TURNS: "All assistant turns give loss, mistakes included (the paper's ablation with erroneous loss).",
-    LossOn.REPAIRS: "Only repairs give loss: right turns after a mistake, and those of a repairer.",
-    LossOn.NO_REFINEMENT_TURNS: "Neither mistakes nor the turns that repair them give loss (the paper's ablation without refinement "
-    "loss).",
-}
 METRIC_TITLES: Final[Mapping[str, str]] = {
     events.LOSS: "trained tokens",
     events.LOSS_CORRECT: "correct turns",
@@ -221,12 +182,6 @@ METRIC_TITLES: Final[Mapping[str, str]] = {
     events.LOSS_MISTAKE: "mistakes (not trained on)",
 }
 """Titles of the held-out losses, in display order."""
-
-_CARD_KEYS: Final = (
-    *("revision", "learning_rate", "schedule", "warmup", "batch_size", "epochs", "max_steps"),
-    *("max_length", "weight_decay", "max_grad_norm", "seed"),
-)
-"""Settings in the model card, in order."""
 
 
 def short_name(name: str) -> str:
@@ -251,9 +206,6 @@ def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
 
     Names of data and models are untrusted text: PyYAML quotes them in the header, and the body puts them in code spans.
     """
-    omitted = "max_steps" if config.max_steps is None else "epochs"
-    settings = {name: value for name in _CARD_KEYS if (value := getattr(config, name)) is not None and name != omitted}
-    settings |= {f"trainer.{name}": value for name, value in config.trainer.weight_settings().items()}
     by_source = {
         name: code_in_table(name.removeprefix(events.SOURCE_LOSS))
         for name in result.held_out
@@ -264,7 +216,7 @@ def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
         for name, title in {**METRIC_TITLES, **by_source}.items()
         if math.isfinite(loss := result.held_out.get(name, math.nan))
     }
-    base = published(plan.model.name)[0]
+    base = published(plan.model.name)
     return render_markdown(
         _TEMPLATE,
         {"code": code_in_table, "name": short_name, "json": json.dumps, "count": "{:,}".format},
@@ -275,8 +227,6 @@ def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
         base=base,
         header=_header(base, lora=config.lora is not None),
         title=short_name(config.output.rstrip("/")),
-        loss=LOSSES[config.loss_on],
-        settings=settings,
         held_out=held_out,
         counts=plan.sizes.counts,
     )

@@ -21,7 +21,7 @@ from refinesynth.client.budget.tracker import BudgetTracker
 from refinesynth.client.completion_parsing import read_completion
 from refinesynth.client.model import BackendModel
 from refinesynth.client.session import Session
-from refinesynth.client.token_usage import ESTIMATED, count_tokens, with_estimates
+from refinesynth.client.token_usage import ESTIMATED, with_estimates
 from refinesynth.errors import BudgetSpent
 from refinesynth.journal.journal_values import model_of
 from refinesynth.rehearsal import Faults, Rehearsal
@@ -86,8 +86,8 @@ REQUEST = {"messages": [{"role": "user", "content": PROMPT}]}
 def test_what_is_missing_or_cannot_be_is_estimated_on_the_safe_side(usage: object) -> None:
     found = with_estimates(reported(usage), REQUEST, [ANSWER])
     assert ESTIMATED in found.details
-    assert 1.0 <= found.input_tokens / count_tokens(PROMPT) < 1.5
-    assert 1.0 <= found.output_tokens / count_tokens(ANSWER) < 1.5
+    assert 1.0 <= found.input_tokens / 681 < 1.5
+    assert 1.0 <= found.output_tokens / 57 < 1.5  # as cl100k_base counts
 
 
 def test_what_is_reported_stays() -> None:

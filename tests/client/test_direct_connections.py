@@ -174,9 +174,10 @@ def test_one_completion_serves_several_loops_and_leaves_nothing_open(server: Cha
     asked = lean(server.url)
 
     async def ask() -> object:
-        return (await asked(messages=MESSAGES))["choices"]
+        async with aclosing(asked):
+            return (await asked(messages=MESSAGES))["choices"]
 
-    # Nobody closes it: each loop does when it ends. What stays open would be a ResourceWarning, and so an error.
+    # What stays open would be a ResourceWarning, and so an error.
     assert asyncio.run(ask()) == asyncio.run(ask()) == completion()["choices"]
 
 

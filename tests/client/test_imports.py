@@ -30,8 +30,8 @@ def run(program: str) -> str:
 def test_importing_resolving_and_listing_loads_no_heavy_library() -> None:
     program = """
     from refinesynth.backends import resolve, resolve_roles
-    from refinesynth.client import describe
-    describe(), resolve("gpt-4o"), resolve_roles({"default": "deepseek", "player": "hosted_vllm/x"})
+    import refinesynth.client.http.transport
+    resolve("gpt-4o"), resolve_roles({"default": "deepseek", "player": "hosted_vllm/x"})
     print(loaded("litellm", "pydantic_ai", "openai", "httpx"))
     """
     assert run(program) == "[]"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from refinesynth.backends import PRESETS, Backend, OutputMode
-from refinesynth.client.request_arguments import can_force_tools, is_open, output_mode, profile_of
+from refinesynth.client.request_arguments import is_open, output_mode, profile_of
 
 
 def mode(backend: Backend) -> str | None:
@@ -31,11 +31,6 @@ def test_presets_use_the_best_mode_their_model_has(name: str, expected: str) -> 
     assert mode(PRESETS[name].backend) == expected
 
 
-@pytest.mark.parametrize("model", ["gpt-4o-2024-05-13", "gpt-4", "gpt-4-turbo", "gpt-3.5-turbo"])
-def test_openai_models_from_before_structured_outputs_are_asked_by_tool(model: str) -> None:
-    assert mode(Backend(model=model)) == "tool"
-
-
 def test_the_rehearsal_is_asked_the_same_in_process_and_over_http() -> None:
     in_process = profile_of(Backend(model="rehearsal"))
     over_http = profile_of(Backend(model="openai/rehearsal", base_url="http://127.0.0.1:8400/v1"))
@@ -49,20 +44,6 @@ def test_the_user_has_the_last_word(model: str, chosen: OutputMode) -> None:
     assert profile.get("default_structured_output_mode") == chosen.value
     if chosen is OutputMode.NATIVE:
         assert profile.get("supports_json_schema_output")
-
-
-def test_thinking_models_are_not_forced_to_call_tools() -> None:
-    thinking = Backend(model="deepseek/deepseek-flash")
-    silent = PRESETS["deepseek"].backend
-    reasoner, mute = (
-        Backend(model="deepseek/deepseek-reasoner"),
-        thinking.model_copy(update={"extra": {"reasoning_effort": "none"}}),
-    )
-    assert can_force_tools(mute, profile_of(mute))
-    assert not can_force_tools(thinking, profile_of(thinking))
-    assert can_force_tools(silent, profile_of(silent))
-    assert not can_force_tools(reasoner, profile_of(reasoner))
-    assert can_force_tools(Backend(model="gpt-4o"), profile_of(Backend(model="gpt-4o")))
 
 
 @pytest.mark.parametrize(

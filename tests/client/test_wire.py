@@ -17,7 +17,6 @@ from pydantic_ai.messages import (
     RetryFeedbackPart,
     RetryInfo,
     SystemPromptPart,
-    TextContent,
     TextPart,
     ThinkingPart,
     ToolCallPart,
@@ -59,12 +58,12 @@ def test_the_instructions_of_the_latest_request_serve_where_there_are_no_others(
 
 def test_a_conversation_with_a_tool_call_keeps_its_order() -> None:
     messages: list[ModelMessage] = [
-        ModelRequest(parts=[UserPromptPart(["a", TextContent("b")])]),
+        ModelRequest(parts=[UserPromptPart("a")]),
         ModelResponse(parts=[ThinkingPart("hm"), TextPart("t"), ToolCallPart("f", {"x": 1}, tool_call_id="c")]),
         ModelRequest(parts=[ToolReturnPart(tool_name="f", content={"y": 2}, tool_call_id="c")]),
     ]
     user, assistant, tool = request_arguments.chat_messages(messages, NONE)
-    assert user == {"role": "user", "content": "a\n\nb"}
+    assert user == {"role": "user", "content": "a"}
     assert assistant["content"] == "t"
     assert "reasoning_content" not in assistant
     (call,) = assistant["tool_calls"]

@@ -16,7 +16,6 @@ from refinesynth.errors import ConfigurationError, InputError, RunStopped
 
 pytest.importorskip("inspect_ai", reason="needs the extra evaluate")
 
-from huggingface_hub import constants
 from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log
 from inspect_ai.model import (
     ChatMessage,
@@ -29,7 +28,6 @@ from inspect_ai.model import (
 )
 from inspect_ai.tool import ToolCall, ToolInfo
 
-from refinesynth.evaluate import inspect_models
 from refinesynth.evaluate.evaluation_run import evaluate
 from refinesynth.evaluate.inspect_models import open_model
 from refinesynth.evaluate.settings import Evaluation
@@ -173,28 +171,6 @@ def test_settings_are_those_of_a_backend():
 def test_a_model_that_is_none_is_said(name: str, settings: dict[str, Any], message: str):
     with pytest.raises((InputError, ConfigurationError), match=message):
         open_model(name, temperature=0.0, settings=settings)
-
-
-def test_a_model_that_was_fetched_before_is_opened_without_a_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    kept = tmp_path / "models--owner--name"
-    (kept / "refs").mkdir(parents=True)
-    (kept / "refs" / "main").write_text("0" * 40)
-    (kept / "snapshots" / ("0" * 40)).mkdir(parents=True)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    opened = dict[str, Any]()
-
-    def on_hub(*_: object) -> bool:
-        return False
-
-    def get(_name: str, **given: object) -> None:
-        opened.update(given)
-
-    monkeypatch.setattr(inspect_models, "find_on_hub", on_hub)
-    monkeypatch.setattr(inspect_models, "get_model", get)
-    open_model("hf/owner/name", temperature=0.0, settings={})
-    assert opened["model_path"] == opened["tokenizer_path"] == str(kept / "snapshots" / ("0" * 40))
-    with pytest.raises(InputError, match="'hf/owner/name' cannot be opened"):
-        open_model("hf/owner/name", temperature=0.0, settings={"revision": "v9"})
 
 
 def test_a_file_that_is_no_gguf_model_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -10,7 +10,7 @@ import pytest
 from samples import SHED, dm, player
 
 from refinesynth import rules
-from refinesynth.client.token_usage import count_tokens
+from refinesynth.client.token_usage import estimated_tokens
 from refinesynth.episode.grounded import GROUNDED
 from refinesynth.episode.live import LIVE
 from refinesynth.episode.narrated import NARRATED
@@ -229,7 +229,7 @@ def test_the_small_set_is_short_and_fills(prompts: Prompts) -> None:
     assert small.digest != prompts.digest
     for name, most in (("script_writer", 1_300), ("narrator", 1_300), ("dungeon_master", 500)):
         given = data_for(name, "instructions", examples=prompts.examples.scripts)
-        assert count_tokens(small.fill(name, "instructions", **given)) < most
+        assert estimated_tokens([small.fill(name, "instructions", **given)]) < most
         for section in SECTIONS[name]:
             blocks = read_blocks(small.fill(name, section, **data_for(name, section)))
             assert blocks.keys() == read_blocks(prompts.fill(name, section, **data_for(name, section))).keys() - {

@@ -168,38 +168,30 @@ def arguments_of(one: Conversation) -> dict[str, Any]:
     return dict(next(turn for turn in one.turns if turn.calls).calls[0].arguments)
 
 
-def test_values_that_a_model_wrote_stay_and_padding_goes(tmp_path: Path) -> None:
-    two = [FUNCTION, {"name": "wait", "parameters": {"type": "object", "properties": {"hours": {"type": "number"}}}}]
+def test_values_that_a_model_wrote_stay(tmp_path: Path) -> None:
     cases: list[tuple[Any, dict[str, Any]]] = [
         (f'{{"email": "kim", "age": {BIG}}}', {"email": "kim", "age": BIG}),
         ('{"email": null, "age": null, "x": [null]}', {"email": None, "age": None, "x": [None]}),
         ({"email": "kim", "age": BIG}, {"email": "kim", "age": BIG}),
-        ({"email": None, "age": None}, {"email": None, "age": None}),  # An object, and nothing says of a table.
-        ({"email": None, "age": None, "hours": None}, {"email": None}),  # As in a file that was a table once.
-        ({"email": "kim", "hours": None, "x": {"y": None}}, {"email": "kim", "x": {}}),
     ]
     for given, kept in cases:
         path = tmp_path / "one.jsonl"
-        path.write_text(json.dumps(talk(calling(given), NATIVE, tools=two)))
+        path.write_text(json.dumps(talk(calling(given), NATIVE)))
         (read,) = read_conversations([path])
         assert arguments_of(read) == kept, given
-        assert [tool["function"] for tool in read.tools] == two
+        assert [tool["function"] for tool in read.tools] == [FUNCTION]
 
 
-def test_a_table_pads_tools_and_arguments_with_null() -> None:
+def test_null_with_which_a_table_pads_is_refused() -> None:
     wait = {"name": "wait", "parameters": {"type": "object", "properties": {"hours": {"type": "number"}}}}
-    tools = [{"type": "function", "function": one} for one in (FUNCTION, wait)]
-    plain = json.loads(json.dumps(tools).replace(', "default": null', "").replace('["integer", "null"]', '"integer"'))
-    rows = [
-        talk(calling(CALL["arguments"]), NATIVE, tools=plain),
-        talk(calling({"hours": 2}, "wait"), NATIVE, tools=plain),
-    ]
-    table = cast("Any", datasets.Dataset).from_list(rows)
-    assert table[0]["tools"][1]["function"]["parameters"]["properties"]["email"] is None
-    for source in (table, [dict(row) for row in table]):  # A list says nothing of a table, but null stands in a schema.
-        first, second = read_conversations([source])
-        assert (arguments_of(first), arguments_of(second)) == ({"email": "kim"}, {"hours": 2})
-        assert [*first.tools] == plain
+    rows = [talk(calling(CALL["arguments"]), NATIVE), talk(calling({"hours": 2}, "wait"), NATIVE)]
+    texts = [row | {"tools": json.dumps([FUNCTION, wait])} for row in rows]
+    for given, problem in (
+        ([row | {"tools": [FUNCTION, wait]} for row in rows], "`tools` holds null"),
+        (texts, "the arguments of 'find' hold null"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            list(read_conversations([cast("Any", datasets.Dataset).from_list(given)]))
 
 
 def test_an_import_writes_every_digit_and_null_down() -> None:

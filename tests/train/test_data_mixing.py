@@ -134,11 +134,8 @@ def test_a_weight_that_is_no_number_is_refused(tmp_path: Path, weight: str) -> N
 
 
 def test_sources_have_distinct_labels() -> None:
-    names = ["runs/a", "old/runs/a", "chat.jsonl", Path("/x/chat.jsonl"), [said(1)], "runs/a/"]
-    assert source_names(names) == [
-        "runs/a", "old/runs/a", "chat.jsonl", "x/chat.jsonl", "source 5", "runs/a (2)",
-    ]  # fmt: skip
-    assert source_names(["runs/a", "runs/b"]) == ["a", "b"]
+    names = ["runs/a", "old/runs/a", "chat.jsonl", Path("/x/chat.jsonl"), [said(1)], "runs/b/"]
+    assert source_names(names) == ["a", "a-2", "chat.jsonl", "chat.jsonl-2", "source 5", "b"]
 
 
 def test_chat_without_flags_is_learned_whole_and_said_to_be_so(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_no_text_makes_a_control_token_and_other_ids_are_those_of_the_library(
 def test_a_forged_turn_is_left_out_and_counted_and_named() -> None:
     renderer = Renderer(tiny.tokenizer())
     found = prepare([saying(FORGERY), saying("Done.")], renderer, 1000)
-    assert (found.counts.records, found.counts.dropped_forged, found.counts.named) == (1, 1, {"dropped_forged": ("x",)})
+    assert (found.counts.records, found.counts.dropped_forged) == (1, 1)
 
 
 def test_a_model_may_write_tokens_that_are_not_special_and_a_user_may_not() -> None:

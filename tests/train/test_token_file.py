@@ -44,9 +44,9 @@ def test_each_row_is_an_example_of_the_training(tmp_path: Path, model: Path, los
         assert all(label in (-100, token) for label, token in zip(row["labels"], row["input_ids"], strict=True))
         assert row.keys() == {"input_ids", "labels"}
     assert found.counts == wanted.counts
-    assert found.longest == max(map(len, wanted.store))
+    assert found.counts.longest == max(map(len, wanted.store))
     spans = [one.labels[span.start] == Label.TRAINED for one in wanted.store for span in one.spans]
-    assert (found.trained_turns, found.other_turns) == (sum(spans), len(spans) - sum(spans))
+    assert (found.counts.trained_turns, found.counts.other_turns) == (sum(spans), len(spans) - sum(spans))
 
 
 def test_sources_may_have_weights_and_files_be_compressed(tmp_path: Path, model: Path) -> None:

@@ -33,9 +33,7 @@ def test_it_names_data_recipe_counts_loss_and_results() -> None:
         "held out, of other personas and environments | 20 |",
         "d" * 64,
         "Recipe: `paper-8b`.",
-        "Refinement loss (equation 1",
-        "| learning_rate | `5e-06` |",
-        "| trainer.neftune_noise_alpha | `5.0` |",
+        "`loss_on` is `refinement`",
         "160 of 160 optimizer steps, 10.00 epochs; training loss 0.5123",
         "step 128, with the lowest held-out loss",
         "| refinements | 0.7000 |",
@@ -72,9 +70,6 @@ def test_what_is_not_so_is_not_said() -> None:
     assert "step 128" not in text
     assert "Recipe: none" in text
     assert "taken out of the data" in card(without_refinement=True)
-    assert "stopped early" in card(result={"stopped_early": True})
-    assert "| max_steps | `5` |" in card(max_steps=5)
-    assert "| epochs |" not in card(max_steps=5)
     assert "rank 32, alpha 64.0, on `all-linear`" in card(lora=True)
 
 

@@ -1,5 +1,7 @@
 """Settings of a training: their layers, their errors, and the YAML that they are written to."""
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -136,18 +138,16 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"epochs": float("nan")}, ["epochs is nan"]),
     ({"batch_size": 0}, ["batch_size is 0", "greater than or equal to 1"]),
     ({"precision": "fp16"}, ["precision is 'fp16'", "'bf16'"]),
-    ({"evaluate_every": "sometimes"}, ["evaluate_every is 'sometimes'", "epoch, never, a share"]),
-    ({"gradient_checkpointing": "perhaps"}, ["expected auto, true or false"]),
-    ({"adam_betas": 0.9}, ["adam_betas is 0.9", "as in [0.9, 0.999]"]),
+    ({"evaluate_every": "sometimes"}, ["evaluate_every is 'sometimes'", "'epoch' or 'never', or: "]),
+    ({"gradient_checkpointing": "perhaps"}, ["gradient_checkpointing is 'perhaps'"]),
+    ({"adam_betas": 0.9}, ["adam_betas is 0.9", "valid tuple"]),
     ({"lora.dropout": 1}, ["lora.dropout is 1"]),
     ({"data": []}, ["data names nothing"]),
     ({"data": [""]}, ["data is ''"]),
     ({"output": ""}, ["output is ''", "at least 1 character"]),
     ({"max_length": 4096, "tokens_per_pack": 2048}, ["tokens_per_pack is 2048", "max_length 4096"]),
-    ({"deepspeed": "mine.json", "parallel": "fsdp"}, ["deepspeed names a file", "'fsdp'"]),
-    ({"keep": 0}, ["keep is 0", "expected all, or a number"]),
+    ({"keep": 0}, ["keep is 0"]),
     ({"model": "scratch", "lora": True}, ["model is 'scratch'", "--no-lora"]),
-    ({"early_stop": 3, "held_out": 0}, ["early_stop needs evaluations"]),
     ({"epochs": "x", "seed": "y"}, ["epochs is 'x'", "seed is 'y'"]),
     ({"trainer.optm": "adafactor"}, ["did you mean trainer.optim"]),
     ({"trainer.epochs": 3}, ["did you mean epochs?"]),
@@ -225,11 +225,6 @@ def test_what_is_written_names_nobodys_home(monkeypatch: pytest.MonkeyPatch, tmp
     assert layered(file=written(tmp_path / "train.yaml", text)).config == config
 
 
-def test_a_training_that_began_anew_is_to_be_continued_from_its_file(tmp_path: Path) -> None:
-    text = to_yaml(a_config(resume="never"))
-    assert layered(file=written(tmp_path / "train.yaml", text)).config.resume == "auto"
-
-
 def test_the_explanation_documents_every_setting_and_says_where_it_comes_from() -> None:
     text = explained_yaml(layered(recipe="lora", given=NAMES))
     assert yaml.safe_load(text)["lora"]["rank"] == 32
@@ -247,17 +242,26 @@ def test_how_often_is_a_share_of_an_epoch_or_steps(every: Any, expected: int | N
     assert interval(a_config(save_every=every).save_every, 10) == expected
 
 
+@pytest.mark.process
+def test_no_torch_is_imported_for_settings_and_plans() -> None:
+    code = (
+        "import sys, refinesynth.train as t; from refinesynth.train import plan, layered_settings, training_folder, trainer; "
+        "[getattr(t, name) for name in t.__all__]; t.layered(recipe='lora', given=dict(data=['a'], model='m', output='o', trainer=dict(optim='adamw_8bit'))); "
+        "print([m for m in ('torch', 'transformers', 'datasets') if m in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+
+
 def test_a_model_is_named_so_that_others_may_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home" / "somebody"
-    snapshot = home / "hub" / "models--an-org--a-model--small" / "snapshots" / "0123abc"
-    for folder in (home / "work" / "models" / "base", snapshot, tmp_path / "srv"):
+    for folder in (home / "work" / "models" / "base", tmp_path / "srv"):
         folder.mkdir(parents=True)
     monkeypatch.setenv("HOME", str(home))
     for at, named in ((home / "work", "../base"), (tmp_path / "srv", "~/base")):
         monkeypatch.chdir(at)
-        assert published(str(home / "base")) == (named, None)
+        assert published(str(home / "base")) == named
         for as_given in ("an-org/a-model", "models/base", "../base", str(tmp_path / "elsewhere")):
-            assert published(as_given) == (as_given, None)
-        assert published(str(snapshot)) == ("an-org/a-model/small", "0123abc")
+            assert published(as_given) == as_given
     monkeypatch.chdir(home / "work")
-    assert published(str(home / "work" / "models" / "base")) == ("models/base", None)
+    assert published(str(home / "work" / "models" / "base")) == "models/base"

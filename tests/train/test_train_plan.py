@@ -138,17 +138,17 @@ def test_without_anything_held_out_nothing_is_evaluated_and_that_is_said() -> No
     assert not any("held out" in remark for remark in a_plan(a_config(held_out=0)).remarks)
 
 
-def test_passes_hold_a_batch_in_packs_or_padded_rows() -> None:
+def test_passes_hold_a_batch_in_packs_or_one_conversation() -> None:
     # 64 conversations of 1,000 tokens in packs of 8,192.
     assert a_plan().passes_per_step == 8
     assert a_plan(devices=replace(gpus(4), kind="cpu"), means=replace(MEANS, parallel="ddp")).passes_per_step == 2
-    assert a_plan(a_config(packing=False)).passes_per_step == 8
+    assert a_plan(a_config(packing=False)).passes_per_step == 64
 
 
 def test_memory_is_estimated_for_the_fullest_pass_that_can_come() -> None:
-    """Padded rows go through the model together, up to the tokens of a pack; few short conversations fill none."""
-    packed, padded = (a_plan(a_config(packing=packing), of=sizes(longest=1000)) for packing in (True, False))
-    assert padded.memory == packed.memory
+    """Without packing it is the longest conversation; few short conversations fill no pack."""
+    packed, alone = (a_plan(a_config(packing=packing), of=sizes(longest=1000)) for packing in (True, False))
+    assert alone.memory == a_plan(a_config(batch_size=1), of=sizes(longest=1000)).memory
     by_batch = [a_plan(a_config(batch_size=batch), of=sizes(longest=1000)).memory for batch in (2, 4, 9)]
     assert by_batch[0].activations < by_batch[1].activations < by_batch[2].activations
     assert by_batch[2] == packed.memory
@@ -201,16 +201,6 @@ def test_a_batch_must_reach_every_process(batch_size: int, ranks: int, packing: 
 def test_a_warm_up_that_is_not_shorter_than_the_training_is_remarked(warmup: float, *, remarked: bool) -> None:
     remarks = a_plan(a_config(warmup=warmup, max_steps=4)).remarks
     assert any("the learning rate is never reached" in remark for remark in remarks) == remarked
-
-
-def test_bf16_that_a_gpu_only_emulates_is_remarked() -> None:
-    def remarks(precision: Precision, *, bf16: bool) -> str:
-        devices = replace(gpus(gib=300), bf16=bf16)
-        return " ".join(a_plan(devices=devices, means=replace(MEANS, precision=precision)).remarks)
-
-    assert "only emulates bf16, which is slower than fp32, so it is computed in fp32" in remarks("fp32", bf16=False)
-    assert "slower than fp32; give precision fp32" in remarks("bf16", bf16=False)
-    assert "emulates" not in remarks("bf16", bf16=True) + remarks("fp32", bf16=True) + remarks("fp64", bf16=False)
 
 
 def test_what_text_does_not_reach_is_remarked_and_needs_no_optimizer() -> None:

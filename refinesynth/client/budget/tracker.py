@@ -21,8 +21,6 @@ Price: TypeAlias = Callable[[RequestUsage], float | None]
 
 _FIRST_EPISODE_USAGE = RequestUsage(input_tokens=60_000, output_tokens=8_000)
 _SAMPLE_USAGE = RequestUsage(output_tokens=1_000)
-_SCRATCH_USAGE = RequestUsage()
-"""Usage object reused for every call of a price function, which must not keep it."""
 
 _FRAME_TOKENS = 200
 """Tokens of a prompt in addition to its estimate, such as marks of the chat template."""
@@ -76,19 +74,15 @@ class Forecast(NamedTuple):
 
     def dollars(self, price: Price) -> tuple[float, float]:
         """Return the worst and the expected price."""
-        # One object for all calls: its creation costs more than the price function.
-        _SCRATCH_USAGE.input_tokens = int(self.worst_prompt) + 1
-        _SCRATCH_USAGE.cache_read_tokens = 0
-        _SCRATCH_USAGE.output_tokens = int(self.worst_answer)
-        worst = price(_SCRATCH_USAGE) or 0.0
+        prompt, answer = int(self.worst_prompt) + 1, int(self.worst_answer)
         # Thoughts may have a higher price of their own.
-        _SCRATCH_USAGE.output_reasoning_tokens = _SCRATCH_USAGE.output_tokens
-        worst = max(worst, price(_SCRATCH_USAGE) or 0.0)
-        _SCRATCH_USAGE.output_reasoning_tokens = 0
-        _SCRATCH_USAGE.input_tokens = int(self.prompt)
-        _SCRATCH_USAGE.cache_read_tokens = int(self.cached)
-        _SCRATCH_USAGE.output_tokens = int(self.answer)
-        return worst, price(_SCRATCH_USAGE) or 0.0
+        worst = [
+            RequestUsage(input_tokens=prompt, output_tokens=answer, output_reasoning_tokens=n) for n in (0, answer)
+        ]
+        expected = RequestUsage(
+            input_tokens=int(self.prompt), cache_read_tokens=int(self.cached), output_tokens=int(self.answer)
+        )
+        return max(price(usage) or 0.0 for usage in worst), price(expected) or 0.0
 
 
 @dataclass(slots=True)

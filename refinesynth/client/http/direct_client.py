@@ -3,11 +3,10 @@
 import asyncio
 import os
 import ssl
-import weakref
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import aiohttp
 import certifi
@@ -48,8 +47,7 @@ class DirectCompletion:
     Not supported: streaming, and timeouts, which the caller sets. `api_base` and `api_key` of a request are ignored:
     the constructor takes both from the backend.
 
-    Connections belong to the running event loop. `aclose`, the end of the loop or the loss of the last reference closes
-    them; a later call, in any loop, opens new ones.
+    Connections belong to the running event loop. Call `aclose` before it ends; a later call, in any loop, opens new ones.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -78,7 +76,6 @@ class DirectCompletion:
             self._options |= {"proxy": self.proxy.with_user(None), "proxy_headers": _proxy_headers(self.proxy)}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session: aiohttp.ClientSession | None = None
-        self._finalizer: weakref.finalize[..., Self] | None = None
 
     def __repr__(self) -> str:
         # Without the headers, which hold the key.
@@ -122,11 +119,9 @@ class DirectCompletion:
 
     async def aclose(self) -> None:
         """Close the open connections; a later call opens new ones."""
-        self._session = None
-        detached = None if self._finalizer is None else self._finalizer.detach()
-        if detached is not None and self._loop is asyncio.get_running_loop():
-            _, _, (_, guard), _ = detached
-            await guard.aclose()
+        session, self._session = self._session, None
+        if session is not None and self._loop is asyncio.get_running_loop():
+            await session.close()
 
     async def _open_session(self) -> aiohttp.ClientSession:
         self._loop = asyncio.get_running_loop()
@@ -139,33 +134,8 @@ class DirectCompletion:
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_S),
         )
-        if self._finalizer is not None:
-            self._finalizer.detach()
         self._session = session
-        guard = _open_until_closed(session)
-        # The finalizer holds the session: collected together with this object, aiohttp would report it as unclosed.
-        self._finalizer = weakref.finalize(self, _close_soon, self._loop, guard)
-        self._finalizer.atexit = False
-        await anext(guard)
         return session
-
-
-async def _open_until_closed(session: aiohttp.ClientSession) -> AsyncGenerator[None]:
-    """Close a session when this generator is closed: an event loop closes its generators when it ends."""
-    try:
-        yield
-    finally:
-        await session.close()
-
-
-def _close_soon(loop: asyncio.AbstractEventLoop, guard: AsyncGenerator[None]) -> None:
-    """Close a generator in its loop; any thread that collects garbage may call this. A closed loop has closed it."""
-
-    async def close() -> None:
-        await guard.aclose()
-
-    if not loop.is_closed():
-        asyncio.run_coroutine_threadsafe(close(), loop)
 
 
 async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str]) -> bytes:

@@ -1,4 +1,4 @@
-"""Choice between the direct HTTP client and litellm for a backend; list of the presets with that choice.
+"""Choice between the direct HTTP client and litellm for a backend.
 
 This module imports no heavy library.
 """
@@ -9,11 +9,8 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel
-
 from refinesynth.backends.backend import Backend, Mixed, OutputMode
-from refinesynth.backends.presets import PRESETS
-from refinesynth.backends.providers import key_of, key_variables, server_of, split_model
+from refinesynth.backends.providers import server_of, split_model
 from refinesynth.client.budget.price_table import entry_of
 from refinesynth.client.http.reply import UnsupportedParamsError
 
@@ -229,33 +226,3 @@ def proxy_of(url: str) -> str | None:
     if proxy is None or proxy_bypass(address.hostname or ""):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
-
-
-class BackendRow(BaseModel, frozen=True, extra="forbid"):
-    """Preset with its usability in the present environment."""
-
-    name: str
-    model: str
-    """litellm model string."""
-    path: Path
-    """Path with an unbounded number of requests in flight."""
-    key_variable: str | None
-    """Environment variable that must hold the key; None if none is needed."""
-    key_set: bool
-    """True if that variable is set, or none is needed."""
-    note: str
-
-
-def describe() -> list[BackendRow]:
-    """Return all presets in the table's order, with their keys and paths in the present environment."""
-    return [
-        BackendRow(
-            name=name,
-            model=preset.backend.model,
-            path=path_of(preset.backend, in_flight=MIN_FOR_DIRECT).path,
-            key_variable=next(iter(key_variables(preset.backend)), None),
-            key_set=not key_variables(preset.backend) or key_of(preset.backend) is not None,
-            note=preset.note,
-        )
-        for name, preset in PRESETS.items()
-    ]

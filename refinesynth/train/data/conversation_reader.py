@@ -3,11 +3,11 @@
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePath
-from typing import Any, Final, NamedTuple, Self, cast
+from pathlib import Path
+from typing import Any, Final, NamedTuple, cast
 
 from refinesynth.errors import InputError
 from refinesynth.files.compressed import bounded_lines, open_compressed
@@ -49,18 +49,6 @@ def read_file_records(path: Path) -> Generator[_Row]:
 def is_dataset(source: object) -> bool:
     """Return True for an object of the `datasets` package, without importing the package."""
     return type(source).__module__.partition(".")[0] == "datasets"
-
-
-def dataset_rows(source: Any, name: str) -> Generator[_Row]:
-    """The rows of a dataset's `train` or only split, each with `name: row number` from 1. Raises `InputError`."""
-    if isinstance(source, dict):
-        splits = cast("dict[str, Any]", source)
-        if "train" not in splits and len(splits) != 1:
-            raise InputError(
-                f"the dataset {name!r} has the splits {sorted(splits)} and none is 'train'; give one of them"
-            )
-        source = splits["train"] if "train" in splits else next(iter(splits.values()))
-    return ((row, f"{name}: row {number}") for number, row in enumerate(source, start=1))
 
 
 class Split(NamedTuple):
@@ -128,7 +116,7 @@ class SourceSizes:
     """Counts of one source, complete after reading and rendering."""
 
     name: str
-    """Shortest suffix of the source's path that no other source has."""
+    """Last part of the source's path, numbered if an earlier source has it."""
     weight: float
     """Share of the source's conversations to take (below 1), or number of passes over them."""
     conversations: int = 0
@@ -175,20 +163,12 @@ def split_weight(source: Any) -> tuple[DataSource, float]:
 
 
 def source_names(sources: Sequence[Any]) -> list[str]:
-    """A distinct name for each source: the shortest suffix of its path that no other source has."""
-    parts = [
-        PurePath(source).parts if isinstance(source, str | Path) else (f"source {number}",)
+    """A distinct name for each source: the last part of its path, numbered if an earlier source has it."""
+    distinct = DistinctNames()
+    return [
+        distinct(Path(source).name or str(source)) if isinstance(source, str | Path) else f"source {number}"
         for number, source in enumerate(sources, start=1)
     ]
-    occurrences = Counter[str]()
-    names: list[str] = []
-    for part in parts:
-        others = [other for other in parts if other != part]
-        suffix_lengths = (n for n in range(1, len(part)) if all(other[-n:] != part[-n:] for other in others))
-        name = PurePath(*part[-next(suffix_lengths, len(part)) :]).as_posix()
-        occurrences[name] += 1
-        names.append(name if occurrences[name] == 1 else f"{name} ({occurrences[name]})")
-    return names
 
 
 def take_share(conversations: Sequence[Conversation], weight: float, seed: int) -> list[Conversation]:
@@ -224,24 +204,17 @@ class Reader(Iterable[Conversation]):
         """Conversations dropped because no correct turn was left without mistakes."""
         self._distinct_names = DistinctNames()
         self._without_refinement = without_refinement
-        self._streams: list[tuple[Generator[_Row], bool]] = []
+        self._streams = [self._open_rows(source, number) for number, source in enumerate(self._sources, start=1)]
 
     def remarks(self) -> Iterator[str]:
         """Notes on conversations that are left out, complete after reading."""
         if self.emptied:
             yield f"{self.emptied} conversations are left out: without mistakes and the answers to them nothing is left of them"
 
-    def open(self) -> Self:
-        """Look up every source. Raises `InputError` for a source that does not exist."""
-        if not self._streams:
-            self._streams = [self._open_rows(source, number) for number, source in enumerate(self._sources, start=1)]
-        return self
-
     def __iter__(self) -> Generator[Conversation]:
-        self.open()
-        for (rows, is_table), sizes in zip(self._streams, self.sizes, strict=True):
+        for rows, sizes in zip(self._streams, self.sizes, strict=True):
             with closing(rows):
-                items = self._read_source(rows, sizes, is_table=is_table)
+                items = self._read_source(rows, sizes)
                 for conversation in items if sizes.weight == 1 else take_share(list(items), sizes.weight, self._seed):
                     sizes.taken += 1
                     kept = without_mistakes(conversation) if self._without_refinement else conversation
@@ -250,23 +223,22 @@ class Reader(Iterable[Conversation]):
                     else:
                         yield kept
 
-    def _read_source(self, rows: Iterable[_Row], sizes: SourceSizes, *, is_table: bool) -> Iterator[Conversation]:
+    def _read_source(self, rows: Iterable[_Row], sizes: SourceSizes) -> Iterator[Conversation]:
         for record, location in rows:
             is_read = isinstance(record, Conversation)
-            conversation = record if is_read else read_record(record, location, self._form, table=is_table)
+            conversation = record if is_read else read_record(record, location, self._form)
             sizes.conversations += 1
             sizes.unmarked += not conversation.marked
             yield replace(conversation, id=self._distinct_names(conversation.id), source=sizes.name)
 
-    def _open_rows(self, source: DataSource, number: int) -> tuple[Generator[_Row], bool]:
-        """The rows of a source, and True if they are rows of a table."""
+    def _open_rows(self, source: DataSource, number: int) -> Generator[_Row]:
         if isinstance(source, str | Path):
-            return read_file_records(source_file(source)), False
-        if is_dataset(source):
-            return dataset_rows(source, f"dataset {number}"), True
-        if not isinstance(cast("Any", source), Iterable):
-            raise InputError(f"source {number} is {type(source).__name__}; expected a path, a dataset or trajectories")
-        return ((item, f"source {number}: item {index}") for index, item in enumerate(source, start=1)), False
+            return read_file_records(source_file(source))
+        if isinstance(source, Mapping) or not isinstance(cast("Any", source), Iterable):
+            raise InputError(
+                f"source {number} is {type(cast('object', source)).__name__}; expected a path, one split of a dataset or trajectories"
+            )
+        return ((item, f"source {number}: item {index}") for index, item in enumerate(source, start=1))
 
 
 def source_file(source: str | Path) -> Path:
@@ -293,8 +265,8 @@ def read_conversations(
     trajectories; exported records keep their own.
 
     Raises:
-        InputError: A weight is outside (0, 1000]. While reading: a source does not exist, or a record is invalid
-            (with file and line).
+        InputError: A weight is outside (0, 1000], or a source does not exist. While reading: a record is invalid (with
+            file and line).
     """
     inputs = [sources] if isinstance(sources, str | Path) else sources
     return Reader(inputs, without_refinement=without_refinement, seed=seed, form=form)

@@ -6,28 +6,21 @@ Arguments are an object or its JSON text. Functions may be wrapped in {"type": "
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, cast
 
 from refinesynth.chat import action_label, thinking_in
 from refinesynth.errors import InputError
-from refinesynth.text.json_reader import MAX_DEPTH, depth, load_json, without_nulls
+from refinesynth.text.json_reader import MAX_DEPTH, depth, load_json
 from refinesynth.train.labelled_conversation import THOUGHTS, FlaggedMessage, ToolCall
 
 _NULLABLE_KEYS = frozenset({"default", "const", "enum", "example", "examples"})
 """JSON schema keys for which null is a value."""
 
 
-class _Arguments(dict[str, Any]):
-    """Arguments that a record holds as an object, not as JSON text. In table rows, absent arguments are null."""
-
-
-def read_tools(record: Mapping[str, Any], location: str, *, table: bool) -> tuple[list[dict[str, Any]], bool]:
-    """Read a record's functions as a chat completion's `tools`; also return True if the record is or was a table row.
-
-    In a table row, absent keys are filled with null. Raises `InputError` for invalid `tools`.
-    """
+def read_tools(record: Mapping[str, Any], location: str) -> list[dict[str, Any]]:
+    """Read a record's functions as a chat completion's `tools`. Raises `InputError` for invalid `tools`."""
     try:
         tools = [_normalize_tool(tool) for tool in _as_items(record.get("tools") or [])]
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
@@ -35,8 +28,9 @@ def read_tools(record: Mapping[str, Any], location: str, *, table: bool) -> tupl
             f'{location}: `tools` is not a list of {{"type": "function", "function": {{"name", "description", "parameters"}}}}, with or '
             "without the outer object; expected what a chat completion's `tools` are"
         ) from error
-    table = table or _holds_padding(tools)
-    return ([without_nulls(tool) for tool in tools] if table else tools), table
+    if any(_holds_null(tool, _NULLABLE_KEYS) for tool in tools):
+        raise InputError(f"{location}: `tools` holds null, as a table fills absent keys; write `tools` as JSON text")
+    return tools
 
 
 def _normalize_tool(definition: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,24 +64,23 @@ def _parse_call(item: Mapping[str, Any]) -> ToolCall:
     values = cast("dict[str, Any]", arguments or {})
     if depth(values) > MAX_DEPTH:
         raise ValueError(f"the arguments of {name!r} are nested too deeply")
-    return ToolCall(str(item.get("id") or ""), name, dict(values) if isinstance(value, str) else _Arguments(values))
+    if arguments is value and _holds_null(values):
+        raise ValueError(f"the arguments of {name!r} hold null, as a table fills absent keys; write them as JSON text")
+    return ToolCall(str(item.get("id") or ""), name, dict(values))
 
 
-def _link_answers(
-    messages: Sequence[FlaggedMessage], tools: Sequence[Mapping[str, Any]], *, table: bool
-) -> Iterator[FlaggedMessage]:
+def _link_answers(messages: Sequence[FlaggedMessage]) -> Iterator[FlaggedMessage]:
     """Give every call an id and every answer its call's id: its own, else that of the next open call of its name, else
     of any.
     """
     numbers = count()
-    remove_padding = _padding_remover(messages, tools, table=table)
     pending: list[ToolCall] = []
     anonymous = True
     for message in messages:
         if message.calls:
             anonymous = all(not call.id for call in message.calls)
             pending = [call._replace(id=call.id or f"call{next(numbers):05d}") for call in message.calls]
-            yield message._replace(calls=tuple(map(remove_padding, pending)))
+            yield message._replace(calls=tuple(pending))
             continue
         if message.role == "tool":
             call = next((item for item in pending if item.id == message.call_id), None)
@@ -98,44 +91,14 @@ def _link_answers(
         yield message
 
 
-def _padding_remover(
-    messages: Sequence[FlaggedMessage], tools: Sequence[Mapping[str, Any]], *, table: bool
-) -> Callable[[ToolCall], ToolCall]:
-    """Make a function that removes the nulls with which a table fills its columns.
-
-    Nulls in arguments given as JSON text stay: a model wrote them. Nulls of optional parameters in an object are
-    padding if the record is a `table` row, or if any call has null for a parameter that its function does not define.
-    """
-    schemas = {tool["function"]["name"]: tool["function"].get("parameters") for tool in tools}
-    objects = [call for message in messages for call in message.calls if isinstance(call.arguments, _Arguments)]
-    table = table or any(
-        value is None and call.name in schemas and key not in _schema_keys(schemas[call.name], "properties")
-        for call in objects
-        for key, value in call.arguments.items()
-    )
-
-    def remove_padding(call: ToolCall) -> ToolCall:
-        if not table or not isinstance(call.arguments, _Arguments):
-            return call._replace(arguments=dict(call.arguments))
-        required = _schema_keys(schemas.get(call.name), "required")
-        arguments = call.arguments.items()
-        return call._replace(arguments={k: without_nulls(v) for k, v in arguments if v is not None or k in required})
-
-    return remove_padding
-
-
-def _schema_keys(schema: object, key: str) -> set[str]:
-    value: object = cast("Mapping[str, object]", schema).get(key) if isinstance(schema, Mapping) else None
-    names = cast("Sequence[object]", value) if isinstance(value, Mapping | list) else ()
-    return {name for name in names if isinstance(name, str)}
-
-
-def _holds_padding(value: object) -> bool:
-    """Return True if a schema has null where null is not a value."""
+def _holds_null(value: object, nullable: Collection[str] = ()) -> bool:
+    """Return True if an object in `value` has null for a key that is not `nullable`."""
     if isinstance(value, Mapping):
-        schema = cast("Mapping[str, object]", value)
-        return any(key not in _NULLABLE_KEYS and (item is None or _holds_padding(item)) for key, item in schema.items())
-    return isinstance(value, list | tuple) and any(map(_holds_padding, cast("Sequence[object]", value)))
+        fields = cast("Mapping[str, object]", value).items()
+        return any(key not in nullable and (item is None or _holds_null(item, nullable)) for key, item in fields)
+    return isinstance(value, list | tuple) and any(
+        _holds_null(item, nullable) for item in cast("Sequence[object]", value)
+    )
 
 
 def _as_items(value: Any) -> list[Any]:
@@ -156,16 +119,14 @@ _THINKING_KEYS = (*THOUGHTS, "thought", "thoughts")
 """Message keys that hold thoughts."""
 
 
-def read_messages(
-    value: object, key: str, location: str, *, tools: Sequence[Mapping[str, Any]] = (), table: bool = False
-) -> list[FlaggedMessage]:
-    """Read the messages of a record; `table`: the record is a table row. Raises `InputError` for an invalid message."""
+def read_messages(value: object, key: str, location: str) -> list[FlaggedMessage]:
+    """Read the messages of a record. Raises `InputError` for an invalid message."""
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         raise InputError(
             f"{location}: `{key}` is {type(value).__name__}; expected a list of messages with role and content"
         )
     parsed = [_message(item, number, location) for number, item in enumerate(cast("Sequence[object]", value), start=1)]
-    return [*_link_answers(parsed, tools, table=table)]
+    return [*_link_answers(parsed)]
 
 
 def _message(item: object, number: int, location: str) -> FlaggedMessage:

@@ -47,12 +47,12 @@ ChatForm = Literal["react", "tools"]
 
 
 def read_record(
-    record: object, location: str, form: ChatForm = "react", *, table: bool = False, unflagged: bool | None = None
+    record: object, location: str, form: ChatForm = "react", *, unflagged: bool | None = None
 ) -> Conversation:
     """Read one record of any format; `form` applies to trajectories only.
 
-    `table`: the record is a table row, whose absent keys are null. `unflagged`: loss flag of assistant messages
-    without a flag in a record that flags others; None refuses such a record.
+    `unflagged` is the loss flag of assistant messages without a flag in a record that flags others; None refuses such a
+    record.
 
     Raises:
         InputError: The format is unknown or the record is invalid; the message begins with `location`.
@@ -73,10 +73,10 @@ def read_record(
         persona = fields.get("persona")
         return _convert(_record_id(fields) or location, persona and str(persona), script, turns, location, form=form)
     if "prompt" in fields and "completion" in fields:
-        return _read_chat(fields, ("prompt", "completion"), location, table=table)
+        return _read_chat(fields, ("prompt", "completion"), location)
     for key in ("conversations", "messages"):
         if key in fields:
-            return _read_chat(fields, (key,), location, table=table, unflagged=unflagged)
+            return _read_chat(fields, (key,), location, unflagged=unflagged)
     raise InputError(
         f"{location}: a record with the keys {sorted(map(str, fields))[:8]} is of no form that is known; expected a line of "
         "trajectories.jsonl or of an export: `conversations`, `messages`, `prompt` and `completion`, or `script` and `trajectory`"
@@ -180,7 +180,7 @@ def _labels(record: Mapping[str, Any], calls: Sequence[int]) -> list[tuple[str, 
 
 
 def _read_chat(
-    record: Mapping[str, Any], keys: Sequence[str], location: str, *, table: bool, unflagged: bool | None = None
+    record: Mapping[str, Any], keys: Sequence[str], location: str, *, unflagged: bool | None = None
 ) -> Conversation:
     """Read a record of messages. Its group is the id before `#`, else the digest of the task."""
     if unread := next((key for key in ("message_loss_mask", "loss_mask", "functions") if key in record), None):
@@ -189,8 +189,8 @@ def _read_chat(
     system = record.get("system", "")
     if not isinstance(system, str):
         raise InputError(f"{location}: `system` is {type(system).__name__}; expected text")
-    tools, table = read_tools(record, location, table=table)
-    parts = [read_messages(record[key], key, location, tools=tools, table=table) for key in keys]
+    tools = read_tools(record, location)
+    parts = [read_messages(record[key], key, location) for key in keys]
     if len(parts) > 1 and len(parts[-1]) != 1:
         raise InputError(f"{location}: `completion` holds {len(parts[-1])} messages; expected the assistant's one")
     messages = [message for part in parts for message in part]

@@ -95,19 +95,10 @@ def _add_existing(model: nn.Module, adapter: Adapter, *, empty: bool) -> nn.Modu
     return adapted
 
 
-_PEFT_WARNINGS: Final = (
-    "`is_gradient_checkpointing` is deprecated",
-    "The PEFT config's `base_model_name_or_path` was renamed",
-    "Model has `tie_word_embeddings=True`",
-)
-"""Beginnings of warnings that a user cannot act on."""
-
-
 def _add_to(model: nn.Module, peft_config: Any, hint: str) -> nn.Module:
     try:
         with warnings.catch_warnings():
-            for message in _PEFT_WARNINGS:
-                warnings.filterwarnings("ignore", message)
+            warnings.simplefilter("ignore")  # a user cannot act on peft's warnings
             adapted = require("peft", "train").get_peft_model(cast("Any", model), peft_config)
     except (ValueError, LookupError, TypeError, AttributeError, NotImplementedError, re.error) as exc:
         raise InputError(f"adapters cannot be put on {type(model).__name__}: {exc}. {hint}") from exc

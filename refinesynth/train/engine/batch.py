@@ -4,7 +4,7 @@
 There is no attention mask: an all-ones mask would silently join the conversations.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Self, cast
 
@@ -52,14 +52,11 @@ def labelled_targets(example: Rendered, source: int = 0) -> Targets:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """One forward pass with T tokens per row and K predicted tokens."""
+    """One forward pass of one row with T tokens, of which K are predicted."""
 
     inputs: dict[str, Tensor | int]
-    """Arguments of the model's `forward`: `input_ids` (rows, T); for a pack also `position_ids` (1, T), the number of
-    each token's conversation `seq_idx` (1, T), boundaries `cu_seq_lens_*` (conversations + 1,) and the length of the
-    longest conversation, `max_length_*`."""
-    row: Tensor
-    """(K,) Row of the predicted token."""
+    """Arguments of the model's `forward`, (1, T): `input_ids`, `position_ids` and the number of each token's conversation
+    `seq_idx`; boundaries `cu_seq_lens_*` (conversations + 1,) and the length of the longest conversation, `max_length_*`."""
     column: Tensor
     """(K,) Predicting position: the position before the predicted token."""
     target: Tensor
@@ -68,22 +65,15 @@ class Batch:
     """(K,) Kind of the predicted token."""
     weight: float
     """1; 0 without predicted tokens, where K is 1 because every rank must call the head."""
-    ids: tuple[str, ...]
-    """Ids of the conversations, for error messages."""
     lengths: Tensor
-    """Length of each token's conversation: (1, T) for a pack, (rows, 1) for padded rows."""
-
-    @property
-    def rows(self) -> int:
-        """Rows of the forward pass: 1 for a pack."""
-        return len(cast("Tensor", self.inputs["input_ids"]))
+    """(1, T) Length of each token's conversation."""
 
     def to(self, device: torch.device | str) -> Self:
         inputs = {
             name: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
             for name, value in self.inputs.items()
         }
-        names = ("row", "column", "target", "kind", "lengths")
+        names = ("column", "target", "kind", "lengths")
         parts = {name: cast("Tensor", getattr(self, name)).to(device, non_blocking=True) for name in names}
         return replace(self, inputs=inputs, **parts)
 
@@ -105,40 +95,15 @@ def pack_batch(examples: Sequence[Rendered], targets: Callable[[Rendered], Targe
         "max_length_k": max(lengths),
     }
     repeated = torch.from_numpy(np.repeat(lengths, lengths))[None]
-    return _make_batch(inputs, examples, targets, [0] * len(examples), starts, lengths=repeated)
-
-
-def pad_batch(examples: Sequence[Rendered], targets: Callable[[Rendered], Targets] = trained_targets) -> Batch:
-    """Put each example into its own row, padded on the right: causal attention never reads the padding."""
-    width = max((len(example) for example in examples), default=1)
-    ids = np.zeros((max(1, len(examples)), width), np.int64)
-    for row, example in enumerate(examples):
-        ids[row, : len(example)] = example.input_ids
-    lengths = torch.tensor([len(example) for example in examples] or [1])[:, None]
-    inputs: dict[str, Tensor | int] = {"input_ids": torch.from_numpy(ids)}
-    return _make_batch(inputs, examples, targets, range(len(examples)), [0] * len(examples), lengths=lengths)
-
-
-def _make_batch(
-    inputs: dict[str, Tensor | int],
-    examples: Sequence[Rendered],
-    targets: Callable[[Rendered], Targets],
-    rows: Sequence[int],
-    starts: Iterable[int],
-    *,
-    lengths: Tensor,
-) -> Batch:
-    """`rows` and `starts`: row and column of each example's first token."""
-    ids = tuple(example.id for example in examples)
     parts: list[tuple[NDArray[np.integer], ...]] = []
-    for example, row, start in zip(examples, rows, starts, strict=False):
-        positions, kind = targets(example)
-        parts.append((np.full_like(positions, row), positions - 1 + start, example.input_ids[positions], kind))
+    for example, start in zip(examples, starts, strict=False):
+        predicted, kind = targets(example)
+        parts.append((predicted - 1 + start, example.input_ids[predicted], kind))
     if not any(len(part[0]) for part in parts):
         empty = torch.zeros(1, dtype=torch.long)
-        return Batch(inputs, empty, empty, empty, empty, 0.0, ids, lengths)
-    row, column, target, kind = (_long(np.concatenate(values)) for values in zip(*parts, strict=True))
-    return Batch(inputs, row, column, target, kind, 1.0, ids, lengths)
+        return Batch(inputs, empty, empty, empty, 0.0, repeated)
+    column, target, kind = (_long(np.concatenate(values)) for values in zip(*parts, strict=True))
+    return Batch(inputs, column, target, kind, 1.0, repeated)
 
 
 def _long(values: NDArray[np.integer]) -> Tensor:

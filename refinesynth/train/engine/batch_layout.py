@@ -1,4 +1,4 @@
-"""Layout of conversations in a forward pass: attention implementation, packing or padding.
+"""Layout of conversations in a forward pass: attention implementation, several conversations or one.
 
 A rule chooses the implementation, and a trial on the model checks it: a short sequence must have the same logits after
 another sequence in a pack as alone, and a backward pass must work. If the trial fails, the model's own implementation
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from refinesynth.errors import InputError
 from refinesynth.train.engine.adapters import freeze, without_gradient
 from refinesynth.train.engine.attention import SEGMENTS, UnsupportedAttention, register
-from refinesynth.train.engine.batch import Batch, pack_batch, pad_batch
+from refinesynth.train.engine.batch import Batch, pack_batch
 from refinesynth.train.engine.lm_head import base_model, output_head, takes, vocabulary
 from refinesynth.train.plan import describe_unused
 from refinesynth.train.tokens import Label, Rendered
@@ -42,7 +42,7 @@ class Layout:
     """Arrangement of conversations in a forward pass."""
 
     packed: bool
-    """True: several conversations per row. False: one conversation per row, padded."""
+    """True: several conversations per row. False: one, without position ids."""
     attention: str
     """Attention implementation, as set on the model."""
     takes_boundaries: bool
@@ -57,6 +57,7 @@ class Layout:
     def inputs(self, batch: Batch) -> dict[str, Tensor | int]:
         """The inputs of `batch` that the model takes."""
         omitted = {*(() if self.takes_boundaries else _BOUNDARY_INPUTS), *(() if self.takes_indices else ("seq_idx",))}
+        omitted |= set() if self.packed else {"position_ids"}
         return {name: value for name, value in batch.inputs.items() if name not in omitted}
 
 
@@ -103,7 +104,7 @@ def choose_layout(
     state = f" {', '.join(stateful)} carries a state on from token to token." if stateful else ""
     raise InputError(
         f"{type(base).__name__} does not keep packed conversations apart ({reasons}).{state} Give --set packing=false: it is then "
-        "trained with one conversation a row, padded, which takes longer"
+        "trained with one conversation a pass, which takes longer"
     )
 
 
@@ -152,12 +153,12 @@ class _Trial:
 
     def failure(self, layout: Layout) -> str | None:
         """The reason that prevents training in this layout; None if there is none."""
-        make = pack_batch if layout.packed else pad_batch
         try:
             if layout.packed and (change := self._excessive_change(layout)) is not None:
                 return f"logits of one that is packed and alone differ by {change:.2g}, relative"
             if self._backward:
-                self._try_backward(layout.inputs(make([self._first, self._second]).to(self._device)))
+                examples = [self._first, self._second][not layout.packed :]
+                self._try_backward(layout.inputs(pack_batch(examples).to(self._device)))
                 if self._can_freeze:
                     self.unused = without_gradient(self._model)
                     freeze(self._model, self.unused)

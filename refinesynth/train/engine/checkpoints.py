@@ -78,7 +78,7 @@ def read(folder: Path) -> Checkpoint | str:
     if content.get("format") != _FORMAT:
         raise InputError(
             f"{folder} was written by refinesynth {content.get('refinesynth')}, and {__version__} cannot go on from it. Finish this training "
-            f"with that version, give another output folder, or start over with resume: never"
+            "with that version, or give another output folder"
         )
     for name, expected in files.items():
         path = folder / name
@@ -139,7 +139,7 @@ def refuse_differences(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> N
         raise InputError(
             f"{checkpoint.path} is of another training, so that going on from it would give neither of the two:\n"
             + "\n".join(lines)
-            + "\nGive the same settings, another output folder, or resume: never, which starts over and keeps what is there beside it."
+            + "\nGive the same settings, or another output folder."
         )
 
 

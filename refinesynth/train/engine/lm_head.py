@@ -32,29 +32,17 @@ def token_losses(
     `model` is called with `inputs`; `inner` is the unwrapped model. `chunk_elements` limits the logits in memory, for
     models whose logits are the head's output (`Layout.plain_head`).
     """
-    keep, column = _kept_positions(inner, batch)
+    keep = {"logits_to_keep": batch.column} if takes(base_model(inner), "logits_to_keep") else {}
+    column = torch.arange(len(batch.column), device=batch.column.device) if keep else batch.column
     head = output_head(inner)
     if chunk_elements is not None and head is not None:
         rows = max(1, chunk_elements // vocabulary(inner))
-        # No chunks if the library keeps only the predicting positions of a single row and they fit one chunk.
-        if len(batch.target) > rows or batch.rows > 1 or not keep:
+        # No chunks if the library keeps only the predicting positions and they fit one chunk.
+        if len(batch.target) > rows or not keep:
             with _in_chunks(head, batch, column, rows):
                 return _logits(model, inputs, **keep)[0, :, 0]
     logits = _logits(model, inputs, **keep)
-    # With a single row only the predicting positions were kept: no copy is needed.
-    predicting = logits[0] if keep and batch.rows == 1 else logits[batch.row, column]
-    return negative_log_probability(predicting, batch.target)
-
-
-def _kept_positions(inner: nn.Module, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
-    """The argument that limits the head to some positions, and (K,) the index of each predicting position in them."""
-    if not takes(base_model(inner), "logits_to_keep"):
-        return {}, batch.column
-    if batch.rows == 1:
-        return {"logits_to_keep": batch.column}, torch.arange(len(batch.column), device=batch.column.device)
-    # The library keeps the same positions in all rows: the union over rows.
-    columns, indices = cast("tuple[Tensor, Tensor]", torch.unique(batch.column, return_inverse=True))
-    return {"logits_to_keep": columns}, indices
+    return negative_log_probability(logits[0] if keep else logits[0, column], batch.target)
 
 
 def negative_log_probability(logits: Tensor, target: Tensor) -> Tensor:
@@ -70,7 +58,7 @@ def _logits(model: Callable[..., Any], inputs: Mapping[str, Tensor | int], **kee
 
 @contextmanager
 def _in_chunks(head: nn.Module, batch: Batch, column: Tensor, rows: int) -> Generator[None]:
-    """Context in which the head returns (1, K, 1) losses instead of (rows, columns, vocabulary) logits.
+    """Context in which the head returns (1, K, 1) losses instead of (1, columns, vocabulary) logits.
 
     Only the instance's `forward` is replaced, and hooks still run. The backward pass recomputes each chunk's logits.
     """
@@ -80,7 +68,7 @@ def _in_chunks(head: nn.Module, batch: Batch, column: Tensor, rows: int) -> Gene
         return negative_log_probability(head_forward(hidden), tokens)
 
     def chunked(hidden: Tensor) -> Tensor:
-        predicting = hidden[batch.row, column]
+        predicting = hidden[0, column]
         pieces: list[Tensor] = []
         for k in range(0, len(predicting), rows):
             chunk = predicting[k : k + rows], batch.target[k : k + rows]

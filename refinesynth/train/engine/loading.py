@@ -1,6 +1,6 @@
 """Loader of tokenizers and models from the hub or a folder: safetensors only, remote code only on request."""
 
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -31,7 +31,7 @@ from refinesynth.train.inputs import TOKENIZER_FILE, pretrained_arguments, resol
 from refinesynth.train.labelled_conversation import Conversation
 from refinesynth.train.plan import ModelShape, Precision
 from refinesynth.train.render import Renderer
-from refinesynth.train.render.template import NAMED_TEMPLATES, check_tokens, read_template
+from refinesynth.train.render.template import read_template
 from refinesynth.train.tokens import Label, TokenStore
 
 _DTYPES: Final = {"bf16": torch.float32, "fp32": torch.float32, "fp64": torch.float64}
@@ -64,12 +64,10 @@ def load_tokenizer(config: TrainConfig, conversations: Iterable[Conversation] = 
 
 def make_renderer(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> Renderer:
     """Make the renderer of `config`. Raises `InputError` if the chat template does not fit the tokenizer."""
-    check_tokens(config.chat_template, tokenizer)
-    template = read_template(config.chat_template)
     return Renderer(
         tokenizer,
         loss_on=config.loss_on,
-        template=template,
+        template=read_template(config.chat_template),
         on_rewrite=config.on_rewrite,
         chat_template_kwargs=config.chat_template_kwargs,
         thought_as=config.thought_as,
@@ -250,18 +248,16 @@ def _loading_errors(kind: str, name: str) -> Generator[None]:
 _SCRATCH_TEMPLATE: Final = "chatml"
 _END_OF_TEXT: Final = "<|endoftext|>"
 _SCRATCH_VOCABULARY: Final = 2000
-_MAX_CHARACTERS: Final = 2_000_000
-"""Characters of the data for the vocabulary: more data takes longer and changes little."""
 _MAX_TOKEN_LENGTH: Final = 32
 _HIDDEN_SIZE: Final = 128
 
 
 def make_tokenizer(conversations: Iterable[Conversation]) -> PreTrainedTokenizerBase:
-    """Train a byte-level tokenizer with the ChatML template on the beginning of the data, equal on every rank."""
+    """Train a byte-level tokenizer with the ChatML template on the data, equal on every rank."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
-    start, end = NAMED_TEMPLATES[_SCRATCH_TEMPLATE]
+    start, end = "<|im_start|>", "<|im_end|>"
     trainer = trainers.BpeTrainer(
         vocab_size=_SCRATCH_VOCABULARY,
         show_progress=False,
@@ -269,21 +265,12 @@ def make_tokenizer(conversations: Iterable[Conversation]) -> PreTrainedTokenizer
         special_tokens=[_END_OF_TEXT, start, end],
         max_token_length=_MAX_TOKEN_LENGTH,
     )
-    bpe.train_from_iterator(_texts(conversations), trainer)
+    # A lone surrogate cannot be tokenized; the renderer raises the error with its position.
+    turns = (turn.content.encode(errors="replace") for conversation in conversations for turn in conversation.turns)
+    bpe.train_from_iterator((text.decode() for text in turns), trainer)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token=end, pad_token=_END_OF_TEXT)
     tokenizer.chat_template = cast("Any", read_template(_SCRATCH_TEMPLATE))
     return tokenizer
-
-
-def _texts(conversations: Iterable[Conversation]) -> Iterator[str]:
-    remaining = _MAX_CHARACTERS
-    for conversation in conversations:
-        for turn in conversation.turns:
-            # A lone surrogate cannot be tokenized; the renderer raises the error with its position.
-            yield turn.content[:remaining].encode(errors="replace").decode()
-            remaining -= len(turn.content)
-            if remaining <= 0:
-                return
 
 
 def make_config(config: TrainConfig, tokenizer: PreTrainedTokenizerBase) -> LlamaConfig:

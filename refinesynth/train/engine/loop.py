@@ -25,20 +25,20 @@ from transformers import PreTrainedTokenizerBase
 from refinesynth.errors import TrainingError
 from refinesynth.train import events as names
 from refinesynth.train.config import TrainConfig, interval
-from refinesynth.train.engine.batch import KINDS, TURN_LABELS, Batch, labelled_targets, pack_batch, pad_batch
+from refinesynth.train.engine.batch import KINDS, TURN_LABELS, Batch, labelled_targets, pack_batch
 from refinesynth.train.engine.batch_layout import choose_layout
 from refinesynth.train.engine.checkpoints import Checkpoints, Progress
 from refinesynth.train.engine.lm_head import CHUNK_ELEMENTS, base_model, token_losses
 from refinesynth.train.engine.model_writer import ModelWriter, TrainedTensors
-from refinesynth.train.engine.parallel import gather_objects, make_optimizer, make_schedule, start_trackers, wrap_layers
-from refinesynth.train.engine.schedule import Schedule, Step, pack_best_fit, pad_rows
+from refinesynth.train.engine.parallel import make_optimizer, make_schedule, start_trackers, wrap_layers
+from refinesynth.train.engine.schedule import Schedule, Step, pack_best_fit
 from refinesynth.train.events import Events
+from refinesynth.train.inputs import base_name
 from refinesynth.train.labelled_conversation import TurnLabel
-from refinesynth.train.ranks import signals_handled
+from refinesynth.train.plan import Plan
 from refinesynth.train.tokens import TokenStore
 from refinesynth.train.training_folder import CHECKPOINTS
 
-_MAX_NAMED_IDS: Final = 10
 _LOSS_NAMES: Final = {
     TurnLabel.CORRECT: names.LOSS_CORRECT,
     TurnLabel.REFINEMENT: names.LOSS_REFINEMENT,
@@ -47,47 +47,44 @@ _LOSS_NAMES: Final = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Task:
-    """Inputs of a loop except model and settings."""
+class PreparedTraining:
+    """Inputs of a training except its model and settings."""
 
-    store: TokenStore
-    held_out: TokenStore | None
-    schedule: Schedule
-    identity: Mapping[str, Any]
-    """Everything that determines the weights; stored in every checkpoint."""
     tokenizer: PreTrainedTokenizerBase | None
     """Saved with every checkpoint."""
-    save_dtype: torch.dtype | None = None
-    """Type of the finished model's weights; None: the type in training."""
-    base: tuple[str, str | None] = ("", None)
-    """Published name and revision of the adapters' base model."""
+    store: TokenStore
+    held_out: TokenStore | None
+    plan: Plan
 
 
 class Loop:
     """Training on one rank; all ranks call its methods in the same order.
 
-    Raises `InputError` if the model cannot be packed, or cannot use the attention of the settings.
+    `identity` is everything that determines the weights, and stored in every checkpoint. Raises `InputError` if the model
+    cannot be packed, or cannot use the attention of the settings.
     """
 
     def __init__(
         self,
         model: nn.Module,
-        task: Task,
+        inputs: PreparedTraining,
         config: TrainConfig,
         accelerator: Accelerator,
         *,
+        identity: Mapping[str, Any],
         events: Events,
         chunk_elements: int = CHUNK_ELEMENTS,
     ) -> None:
-        self.task, self.config, self.accelerator, self.events, self.model = task, config, accelerator, events, model
+        self.config, self.accelerator, self.events, self.model = config, accelerator, events, model
+        self.store, self.held_out = inputs.store, inputs.held_out
+        self.schedule = Schedule.from_config(inputs.store, config, ranks=accelerator.num_processes)
         self.interruption = Interruption(events.note)
-        self.stopped_early = False
         self.progress = Progress()
         self._tokens = self._trained_tokens = 0
         self._seconds = 0.0
         """Duration of the steps since the last log line, without evaluations and saving."""
-        self._losses: list[tuple[Tensor, tuple[str, ...]]] = []
-        """Loss and conversation ids of each of the step's micro-batches."""
+        self._losses: list[Tensor] = []
+        """Loss of each of the step's micro-batches."""
         kind = accelerator.distributed_type
         choose = partial(
             choose_layout,
@@ -107,11 +104,11 @@ class Loop:
         optimizer = make_optimizer(model, config, cuda=accelerator.device.type == "cuda")
         wrapped, self.optimizer = cast("tuple[nn.Module, Any]", accelerator.prepare(model, optimizer))
         self.wrapped = wrapped
-        self.lr_scheduler = make_schedule(self.optimizer, config, task.schedule.steps)
-        self.writer = ModelWriter(accelerator, wrapped, trained, task.tokenizer, task.base)
+        self.lr_scheduler = make_schedule(self.optimizer, config, self.schedule.steps)
+        self.writer = ModelWriter(accelerator, wrapped, trained, inputs.tokenizer, base_name(config))
         folder = Path(config.output) / CHECKPOINTS
         self.checkpoints = Checkpoints(
-            folder, self.writer, self.optimizer, self.lr_scheduler, task.identity, config.keep, events
+            folder, self.writer, self.optimizer, self.lr_scheduler, identity, config.keep, events
         )
         self.layout = layout or choose(wrapped=wrapped)
         if self.layout.note:
@@ -122,7 +119,7 @@ class Loop:
     # Steps.
 
     def train(self, start: Path | None = None) -> None:
-        """Train from the checkpoint `start` to the end of the schedule, an early stop or a signal.
+        """Train from the checkpoint `start` to the end of the schedule or a signal.
 
         Raises:
             TrainingError: A gradient is not finite, or a checkpoint cannot be written or read. DeepSpeed has then
@@ -130,11 +127,10 @@ class Loop:
         """
         if start is not None:
             self.progress = self.checkpoints.read(start)
-        config, progress, schedule = self.config, self.progress, self.task.schedule
-        eval_every = config.evaluate_every if self.task.held_out is not None else "never"
+        config, progress, schedule = self.config, self.progress, self.schedule
+        eval_every = config.evaluate_every if self.held_out is not None else "never"
         evaluating, saving = (interval(every, schedule.steps_per_epoch) for every in (eval_every, config.save_every))
-        self.stopped_early = self._should_stop_early()  # the checkpoint may be of a stopped training
-        while progress.step < schedule.steps and not self.stopped_early and self.interruption.signal is None:
+        while progress.step < schedule.steps and self.interruption.signal is None:
             started = monotonic()
             norm, rate = self._step(*divmod(progress.step, schedule.steps_per_epoch))
             self._seconds += monotonic() - started
@@ -146,8 +142,7 @@ class Loop:
             save_now = saving is not None and (last or progress.step % saving == 0)
             if evaluating is not None and (last or progress.step % evaluating == 0):
                 improved = self.evaluate_and_report()
-                self.stopped_early = self._should_stop_early()
-                save_now = save_now or (saving is not None and (improved or self.stopped_early))
+                save_now = save_now or (saving is not None and improved)
             if save_now or interrupted:
                 self.checkpoints.write(progress)
         for tracker in self.accelerator.trackers:
@@ -157,8 +152,8 @@ class Loop:
         """Do one optimizer step; return the gradient norm before clipping and the learning rate."""
         accelerator, wrapped, config = self.accelerator, self.wrapped, self.config
         kind = accelerator.distributed_type
-        packs = self.task.schedule.step(epoch, step_in_epoch)
-        self._tokens += int(self.task.schedule.lengths[self.task.schedule.conversations(epoch, step_in_epoch)].sum())
+        packs = self.schedule.step(epoch, step_in_epoch)
+        self._tokens += int(self.schedule.lengths[self.schedule.conversations(epoch, step_in_epoch)].sum())
         self._trained_tokens += packs.trained
         self._losses.clear()
         wrapped.train()
@@ -174,29 +169,31 @@ class Loop:
         total_norm = cast("Any", accelerator.clip_grad_norm_(wrapped.parameters(), config.max_grad_norm or math.inf))
         norm = float(total_norm.full_tensor() if hasattr(total_norm, "full_tensor") else total_norm)
         if not math.isfinite(norm):
-            raise TrainingError(self._describe_non_finite(norm))
+            raise TrainingError(
+                f"the gradient of step {self.progress.step + 1} is {norm}. No checkpoint holds this step; those of earlier steps are sound. A "
+                "lower learning rate or precision fp32 helps if the loss had been rising; broken weights or data show in the first steps."
+            )
         rate = float(self.lr_scheduler.get_last_lr()[0])
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.lr_scheduler.step()
-        step_loss = torch.stack([loss for loss, _ in self._losses]).sum()
+        step_loss = torch.stack(self._losses).sum()
         self.progress.loss += float(cast("Tensor", accelerator.reduce(step_loss, "mean")))
         self.progress.unlogged += 1
         return norm, rate
 
     def _batches(self, step: Step) -> Iterator[Batch]:
-        make = pack_batch if self.task.schedule.packed else pad_batch
         for packs in step.packs:
             pack = packs[self.accelerator.process_index]
-            yield make([self.task.store[k] for k in pack]).to(self.accelerator.device)
+            yield pack_batch([self.store[k] for k in pack]).to(self.accelerator.device)
 
     def loss(self, batch: Batch, trained: int) -> Tensor:
         """A micro-batch's share of the step's mean loss, times the number of ranks.
 
         `trained` counts tokens of the whole step, over all ranks and micro-batches.
         """
-        loss = self.losses(batch).sum() * (batch.weight * self.task.schedule.ranks / max(1, trained))
-        self._losses.append((loss.detach(), batch.ids))
+        loss = self.losses(batch).sum() * (batch.weight * self.schedule.ranks / max(1, trained))
+        self._losses.append(loss.detach())
         return loss
 
     def losses(self, batch: Batch) -> Tensor:
@@ -206,30 +203,15 @@ class Loop:
         inputs = self.layout.inputs(batch)
         return token_losses(self.wrapped, self.model, inputs, batch, chunk_elements=self._chunk_elements)
 
-    def _describe_non_finite(self, norm: float) -> str:
-        step = self.progress.step + 1
-        bad_losses = [(float(loss), ids) for loss, ids in self._losses if not math.isfinite(float(loss))]
-        all_bad_losses = [item for rank in gather_objects(bad_losses) for item in rank]
-        sound = "No checkpoint holds this step; those of earlier steps are sound."
-        if not all_bad_losses:
-            return f"the gradient of step {step} is {norm} though its losses are finite. {sound} Try a lower learning rate, or precision fp32."
-        all_ids = sorted({name for _, ids in all_bad_losses for name in ids})
-        shown = ", ".join([*all_ids[:_MAX_NAMED_IDS], *(["..."] if len(all_ids) > _MAX_NAMED_IDS else [])])
-        return (
-            f"the loss of step {step} is {all_bad_losses[0][0]}, in conversations {shown}. {sound} A lower learning rate helps if the loss had "
-            f"been rising; weights or data that are broken show themselves in the first steps."
-        )
-
     # Evaluation.
 
     def evaluate(self) -> dict[str, float]:
         """Mean held-out loss per token over all ranks, by name (`train/events.py`); kinds without tokens are absent."""
-        held_out, schedule, device = self.task.held_out, self.task.schedule, self.accelerator.device
+        held_out, schedule, device = self.held_out, self.schedule, self.accelerator.device
         if held_out is None:
             return {}
         lengths = [int(length) for length in held_out.lengths]
-        pack, make = (pack_best_fit, pack_batch) if schedule.packed else (pad_rows, pad_batch)
-        packs = pack(lengths, max(schedule.capacity, max(lengths, default=1)))
+        packs = pack_best_fit(lengths, max(schedule.capacity, max(lengths, default=1)) if schedule.packed else 1)
         packs += [()] * (-len(packs) % schedule.ranks)  # all ranks need the same number of forward passes
         source_index = {name: index for index, name in enumerate(held_out.sources)}
         sums = torch.zeros(2, len(source_index) * KINDS, dtype=torch.float64, device=device)
@@ -237,7 +219,7 @@ class Loop:
         with torch.no_grad():
             for indices in packs[self.accelerator.process_index :: schedule.ranks]:
                 examples = [held_out[k] for k in indices]
-                batch = make(examples, lambda item: labelled_targets(item, source_index[item.source])).to(device)
+                batch = pack_batch(examples, lambda item: labelled_targets(item, source_index[item.source])).to(device)
                 losses = self.losses(batch).double() * batch.weight
                 sums[0].index_add_(0, batch.kind, losses)
                 sums[1].index_add_(0, batch.kind, torch.full_like(losses, batch.weight))
@@ -246,7 +228,7 @@ class Loop:
         by_label, trained = parts.sum(1), parts[..., 1].sum(2)
         means = {names.LOSS: trained.sum(1)}
         means |= {_LOSS_NAMES[label]: by_label[:, k].sum(1) for k, label in enumerate(TURN_LABELS)}
-        if len({*source_index, *self.task.store.sources}) > 1:
+        if len({*source_index, *self.store.sources}) > 1:
             means |= {f"{names.SOURCE_LOSS}{name}": trained[:, index] for name, index in source_index.items()}
         return {name: float(total / count) for name, (total, count) in means.items() if count > 0}
 
@@ -257,13 +239,6 @@ class Loop:
         self._report("eval", means)
         return improved
 
-    def _should_stop_early(self) -> bool:
-        """Return True if at least `early_stop` evaluations followed the best one."""
-        losses = [means[names.LOSS] for _, means in self.progress.evaluations]
-        losses = [math.inf if math.isnan(loss) else loss for loss in losses]
-        limit = self.config.early_stop
-        return limit is not None and bool(losses) and len(losses) - 1 - losses.index(min(losses)) >= limit
-
     # Reports.
 
     def _log(self, norm: float, rate: float) -> None:
@@ -273,7 +248,7 @@ class Loop:
             names.LOSS: progress.last_loss,
             names.GRAD_NORM: norm,
             names.LEARNING_RATE: rate,
-            names.EPOCH: progress.step / self.task.schedule.steps_per_epoch,
+            names.EPOCH: progress.step / self.schedule.steps_per_epoch,
             names.TOKENS_PER_SECOND: self._tokens / seconds,
             names.TRAINED_TOKENS_PER_SECOND: self._trained_tokens / seconds,
         }
@@ -292,13 +267,13 @@ class Loop:
 class EmbeddingNoise:
     """Uniform noise up to alpha / sqrt(tokens x width) on the embeddings in training (NEFTune).
 
-    `tokens` is the length of each token's conversation; transformers' hook counts the whole row with padding.
+    `tokens` is the length of each token's conversation; transformers' hook counts the whole row.
     """
 
     def __init__(self, model: nn.Module, alpha: float) -> None:
         self._alpha = alpha
         self.tokens = torch.ones(1, 1)
-        """(rows, T) or (rows, 1) Length of each token's conversation in the next forward pass."""
+        """(1, T) Length of each token's conversation in the next forward pass."""
         cast("Any", base_model(model)).get_input_embeddings().register_forward_hook(self._add_noise)
 
     def _add_noise(self, embeddings: nn.Module, _inputs: object, output: Tensor) -> Tensor:
@@ -324,8 +299,16 @@ class Interruption:
 
     @contextmanager
     def watched(self) -> Generator[None]:
-        """Context in which the first signal is only recorded; a second signal has its usual effect."""
+        """Context in which the first SIGTERM or SIGINT is only recorded; a second one has its usual effect.
+
+        In threads other than the main thread, nothing is changed.
+        """
+        previous: dict[int, Any] = {}
         received_at = 0.0
+
+        def restore() -> None:
+            for number, handler in previous.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
         def handle(number: int, _frame: FrameType | None) -> None:
             nonlocal received_at
@@ -339,8 +322,12 @@ class Interruption:
             with suppress(RuntimeError):
                 self._note(_INTERRUPTED_NOTE)
 
-        with signals_handled(handle) as restore:
+        try:
+            with suppress(ValueError):
+                previous.update((number, signal.signal(number, handle)) for number in (signal.SIGTERM, signal.SIGINT))
             yield
+        finally:
+            restore()
 
     def check_all_ranks(self, device: torch.device) -> bool:
         """Return True if any rank received a signal; all ranks call this after the same steps."""

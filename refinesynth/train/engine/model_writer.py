@@ -30,7 +30,7 @@ from refinesynth.extras import require
 from refinesynth.files.atomic_write import write_json_file
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine.lm_head import base_model
-from refinesynth.train.engine.parallel import gather_objects, raise_on_all_ranks
+from refinesynth.train.engine.parallel import gather_objects
 from refinesynth.train.plan import ModelShape
 
 SHARDS: Final = "pytorch_model_fsdp_0"
@@ -169,18 +169,13 @@ class ModelWriter:
     def write(self, folder: Path, *, dtype: torch.dtype | None = None) -> None:
         """Write model, settings and tokenizer; every rank calls this. `dtype` None: the type in training.
 
-        Raises `TrainingError` on every rank, if a weight is out of fp16's range or the files differ from the model.
+        Raises `TrainingError` on every rank, if the files differ from the model.
         """
         is_main = self.accelerator.is_main_process
         model = cast("Any", self.accelerator.unwrap_model(cast("Any", self.model)))
         state = self._gather_state()
-        failed: TrainingError | None = None
-        try:
-            if is_main and dtype is not None:
-                state = convert_dtype(model, state, dtype)
-        except TrainingError as exc:
-            failed = exc
-        raise_on_all_ranks(failed)
+        if is_main and dtype is not None:
+            state = convert_dtype(model, state, dtype)
         differences: list[str] = []
         if is_main:
             folder.mkdir(parents=True, exist_ok=True)
@@ -259,7 +254,7 @@ def file_errors(folder: Path, verb: Literal["written", "read"]) -> Generator[Non
 
 
 _ZERO_3: Final = 3
-_DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}
+_DTYPES: Final = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
 
 
 def written_dtype(config: TrainConfig, base: ModelShape) -> torch.dtype | None:
@@ -277,7 +272,7 @@ def convert_dtype(model: nn.Module, state: Mapping[str, Tensor] | None, dtype: t
     """The state dict of `model` (or `state`, if gathered from the ranks) on the CPU and in `dtype`.
 
     Weights that the architecture requires in fp32 are written in fp32, and tied weights stay tied. Frozen weights under
-    adapters are not written and not converted. Raises `TrainingError` if a weight is out of the range of fp16.
+    adapters are not written and not converted.
     """
     # transformers has no public name for the weights that it always loads in fp32.
     plan: Any = getattr(cast("Any", base_model(model)), "_get_dtype_plan", None)
@@ -294,11 +289,6 @@ def convert_dtype(model: nn.Module, state: Mapping[str, Tensor] | None, dtype: t
         key = (tensor.data_ptr(), tensor.shape, tensor.stride(), target)
         if key not in converted:
             converted[key] = tensor.detach().to("cpu", target)
-            if target is torch.float16 and not torch.equal(converted[key].isfinite(), tensor.isfinite().cpu()):
-                raise TrainingError(
-                    f"weights of {name} are beyond what fp16 can say (65,504); give --save-dtype bf16 or fp32. The same command "
-                    "with it goes on from the last checkpoint and only writes the model."
-                )
         cast_state[name] = converted[key]
     return cast_state
 

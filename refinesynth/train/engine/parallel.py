@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Literal, Self, cast
 
 import torch
@@ -31,7 +30,7 @@ from torch.optim import Optimizer
 from transformers import get_scheduler
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from refinesynth.errors import ConfigurationError, InputError, RefinesynthError
+from refinesynth.errors import ConfigurationError, RefinesynthError
 from refinesynth.extras import missing, require
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine.lm_head import base_model
@@ -53,17 +52,9 @@ class Distributed:
 
     @classmethod
     def from_environment(cls, config: TrainConfig) -> Self:
-        """Read the environment. Raises `InputError` for more processes on this machine than GPUs."""
         environment = os.environ
         gpu = config.device == "auto" and torch.cuda.is_available()
         local_rank = int(environment.get("LOCAL_RANK", "0"))
-        # Every process of this machine raises this error: none waits for another one.
-        local_processes = max(local_rank + 1, int(environment.get("LOCAL_WORLD_SIZE", "1")))
-        if gpu and local_processes > torch.cuda.device_count():
-            raise InputError(
-                f"there are {local_processes} processes on this machine and {torch.cuda.device_count()} GPUs; start as many processes as there are "
-                f"GPUs, or give device cpu"
-            )
         return cls(rank(), local_rank, int(environment.get("WORLD_SIZE", "1")), "gpu" if gpu else "cpu")
 
     def devices(self) -> Devices:
@@ -163,10 +154,9 @@ def start_trackers(accelerator: Accelerator, config: TrainConfig) -> None:
 
 
 def _trackers(config: TrainConfig) -> list[Any]:
-    """Trackers; TensorBoard writes into the output folder, or into $TENSORBOARD_LOGGING_DIR."""
-    folder = Path(os.environ.get("TENSORBOARD_LOGGING_DIR", Path(config.output) / TENSORBOARD))
-    special = {"tensorboard": lambda: TensorBoardTracker(folder.name, folder.parent)}
-    return [special[name]() if name in special else name for name in config.trainer.report_to]
+    """Trackers; TensorBoard writes into the output folder."""
+    names = config.trainer.report_to
+    return [TensorBoardTracker(TENSORBOARD, config.output) if name == TENSORBOARD else name for name in names]
 
 
 def deepspeed_json(
@@ -207,29 +197,26 @@ def make_optimizer(model: nn.Module, config: TrainConfig, *, cuda: bool = False)
     ]
     name, rate, betas = config.trainer.optim or "", config.learning_rate, config.adam_betas
     if not name:
-        return torch.optim.AdamW(groups, rate, betas, config.trainer.adam_epsilon, fused=cuda or None)
-    if name == "adafactor":
-        from transformers import Adafactor
-
-        # The learning rate comes from the schedule, as with the other optimizers.
-        return Adafactor(groups, rate, scale_parameter=False, relative_step=False)
+        return torch.optim.AdamW(groups, rate, betas, fused=cuda or None)
     library = require("bitsandbytes", "quantize").optim
     manager = library.GlobalOptimManager.get_instance()
     for module in model.modules():
         if isinstance(module, nn.Embedding):  # moments of embeddings in 32 bits, as bitsandbytes advises
             manager.register_module_override(module, "weight", {"optim_bits": 32})
     optimizer_class = library.AdamW8bit if name == "adamw_8bit" else library.PagedAdamW8bit
-    return optimizer_class(groups, lr=rate, betas=betas, eps=config.trainer.adam_epsilon)
+    return optimizer_class(groups, lr=rate, betas=betas)
 
 
 def make_schedule(optimizer: Optimizer, config: TrainConfig, steps: int) -> Any:
     """Make the learning rate schedule. `constant` with warm-up has another name in transformers."""
     name = "constant_with_warmup" if config.schedule == "constant" and config.warmup else config.schedule
-    return get_scheduler(name, optimizer, config.warmup_steps(steps), steps, dict(config.trainer.lr_scheduler_kwargs))
+    return get_scheduler(name, optimizer, config.warmup_steps(steps), steps)
 
 
 def check_loop(config: TrainConfig) -> None:
-    """Raises: ConfigurationError: A tracker is not installed, or the optimizer or schedule settings are invalid."""
+    """Raises: ConfigurationError: A tracker or bitsandbytes is not installed."""
+    if config.quantize is not None or config.trainer.optim:
+        require("bitsandbytes", "quantize")
     for name in config.trainer.report_to:
         if find_spec(name) is None:
             raise ConfigurationError(
@@ -237,13 +224,6 @@ def check_loop(config: TrainConfig) -> None:
                 if name == "tensorboard"
                 else f"trainer.report_to is {name!r}, whose package is not installed: pip install {name}"
             )
-    try:
-        make_schedule(make_optimizer(nn.Linear(1, 1), config), config, 1)
-    except (TypeError, ValueError) as error:
-        chosen = f"schedule={config.schedule}, trainer.lr_scheduler_kwargs={config.trainer.lr_scheduler_kwargs!r}"
-        raise ConfigurationError(
-            f"transformers does not take what is given for its schedule ({chosen}): {error}"
-        ) from error
 
 
 def load_once(load: Callable[..., nn.Module], distributed: Distributed) -> nn.Module:

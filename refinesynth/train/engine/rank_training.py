@@ -4,14 +4,14 @@ import logging
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import patch_environment
-from transformers import PreTrainedTokenizerBase, set_seed
+from transformers import set_seed
 from transformers.utils import logging as library
 
 from refinesynth.errors import TrainingError
@@ -21,17 +21,14 @@ from refinesynth.train.engine import checkpoints, loading, parallel
 from refinesynth.train.engine.adapters import is_quantized
 from refinesynth.train.engine.checkpoints import Checkpoint
 from refinesynth.train.engine.lm_head import base_model
-from refinesynth.train.engine.loop import Loop, Task
+from refinesynth.train.engine.loop import Loop, PreparedTraining
 from refinesynth.train.engine.model_writer import file_errors, written_dtype
 from refinesynth.train.engine.parallel import Distributed, gather_objects
-from refinesynth.train.engine.schedule import Schedule
 from refinesynth.train.events import Events, NullEvents, TrainResult
-from refinesynth.train.inputs import base_name
 from refinesynth.train.layered_settings import portable_config
-from refinesynth.train.plan import Plan, Sizes, compute_settings, make_plan
+from refinesynth.train.plan import Sizes, compute_settings, make_plan
 from refinesynth.train.prepare import prepare
 from refinesynth.train.ranks import rank
-from refinesynth.train.tokens import TokenStore
 from refinesynth.train.training_folder import CHECKPOINTS, FREE_SETTINGS
 
 
@@ -56,16 +53,6 @@ def libraries_silenced() -> Generator[None]:
             library.enable_progress_bar()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PreparedTraining:
-    """Inputs of a training except its model."""
-
-    tokenizer: PreTrainedTokenizerBase
-    store: TokenStore
-    held_out: TokenStore | None
-    plan: Plan
-
-
 def prepare_training(
     config: TrainConfig, distributed: Distributed, sources: Sequence[Any] | None = None
 ) -> PreparedTraining:
@@ -73,7 +60,8 @@ def prepare_training(
 
     Raises `InputError` if data, tokenizer or model cannot be used, or if the plan is infeasible.
     """
-    reader = read_configured(config, sources).open()
+    reader = read_configured(config, sources)
+    parallel.check_loop(config)
     conversations = list(reader) if config.model == SCRATCH else reader
     tokenizer = loading.load_tokenizer(config, conversations)
     renderer = loading.make_renderer(config, tokenizer)
@@ -92,7 +80,7 @@ def prepare_training(
         counts=trained.counts,
         held_out=None if held_out_store is None else held_out_data.counts,
         largest_id=max(trained.store.largest_id, held_out_data.store.largest_id),
-        longest=max(int(part.store.lengths.max(initial=0)) for part in (trained, held_out_data)),
+        longest=max(trained.counts.longest, held_out_data.counts.longest),
         digest=trained.store.digest,
         sources=tuple(reader.sizes),
     )
@@ -149,7 +137,7 @@ def _train(
         if loop.interruption.signal is None:
             loop.checkpoints.restore_best(loop.progress)
             with file_errors(output := Path(config.output), "written"):
-                loop.writer.write(output, dtype=loop.task.save_dtype)
+                loop.writer.write(output, dtype=written_dtype(config, prepared.plan.model))
             events.saved(output)
         return _make_result(config, loop, start)
 
@@ -162,7 +150,6 @@ def _make_loop(
     distributed: Distributed,
 ) -> Loop:
     compute = prepared.plan.means
-    schedule = Schedule.from_config(prepared.store, config, ranks=distributed.world_size)
     accelerator = parallel.make_accelerator(config, compute, distributed)
     digests = gather_objects((prepared.store.digest, prepared.held_out.digest if prepared.held_out else ""))
     if any(digest != digests[0] for digest in digests):
@@ -181,16 +168,7 @@ def _make_loop(
     loading.add_end_tokens(model, prepared.store)
     if compute.parallel in {"none", "ddp"} and not is_quantized(base_model(model)):
         model.to(accelerator.device)
-    task = Task(
-        prepared.store,
-        prepared.held_out,
-        schedule,
-        identity,
-        prepared.tokenizer,
-        written_dtype(config, prepared.plan.model),
-        base_name(config),
-    )
-    return Loop(model, task, config, accelerator, events=events)
+    return Loop(model, prepared, config, accelerator, identity=identity, events=events)
 
 
 def _identity(config: TrainConfig, prepared: PreparedTraining, ranks: int) -> Mapping[str, Any]:
@@ -212,8 +190,6 @@ def _identity(config: TrainConfig, prepared: PreparedTraining, ranks: int) -> Ma
 
 def _find_checkpoint(config: TrainConfig, identity: Mapping[str, Any]) -> tuple[Checkpoint | None, list[str]]:
     """The checkpoint to resume from, and notes for the user. Raises `InputError` if its identity differs."""
-    if config.resume == "never":
-        return None, []
     checkpoint, remarks = checkpoints.find_newest(Path(config.output) / CHECKPOINTS)
     if checkpoint is not None:
         checkpoints.refuse_differences(checkpoint, identity)
@@ -230,12 +206,11 @@ def _make_result(config: TrainConfig, loop: Loop, start: Checkpoint | None) -> T
     return TrainResult(
         output=Path(config.output),
         steps=progress.step,
-        planned_steps=loop.task.schedule.steps,
-        epochs=progress.step / loop.task.schedule.steps_per_epoch,
+        planned_steps=loop.schedule.steps,
+        epochs=progress.step / loop.schedule.steps_per_epoch,
         loss=progress.last_loss,
         held_out=held_out[-1] if held_out else {},
         best_step=best,
-        stopped_early=loop.stopped_early,
         signal=loop.interruption.signal,
         resumed_from=start.step if start else None,
     )

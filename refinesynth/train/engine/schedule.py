@@ -58,18 +58,6 @@ def balance(lengths: Sequence[int], capacity: int, number: int) -> list[Pack]:
     return _largest_first([tuple(pack) for pack in packs], lengths)
 
 
-def pad_rows(lengths: Sequence[int], capacity: int) -> list[Pack]:
-    """Split into batches of at most `capacity` tokens including padding, one conversation per row, longest first."""
-    batches: list[Pack] = []
-    rows: list[int] = []
-    for k in _longest_first(lengths):
-        if rows and (len(rows) + 1) * lengths[rows[0]] > capacity:
-            batches.append(tuple(rows))
-            rows = []
-        rows.append(k)
-    return [*batches, tuple(rows)] if rows else batches
-
-
 def _longest_first(lengths: Sequence[int]) -> list[int]:
     return sorted(range(len(lengths)), key=lambda k: (-lengths[k], k))
 
@@ -99,7 +87,7 @@ class Schedule:
     """Conversations per step; the last step of an epoch may have fewer."""
     ranks: int
     capacity: int
-    """Tokens per pack or, without packing, per padded batch; at least the longest conversation."""
+    """Tokens per pack; at least the longest conversation."""
     seed: int
     packed: bool
     steps_per_epoch: int
@@ -132,7 +120,8 @@ class Schedule:
         """The packs of step `step` of epoch `epoch`; both count from 0."""
         chosen = self.conversations(epoch, step)
         lengths = [int(self.lengths[k]) for k in chosen]
-        packs = (pack_best_fit if self.packed else pad_rows)(lengths, self.capacity)
+        # Without packing, each conversation has a pass of its own.
+        packs = pack_best_fit(lengths, self.capacity if self.packed else 1)
         number = -(-len(packs) // self.ranks) * self.ranks
         packs = balance(lengths, self.capacity, number) if self.packed else [*packs, *[()] * (number - len(packs))]
         store_packs = [tuple(int(chosen[k]) for k in pack) for pack in packs]

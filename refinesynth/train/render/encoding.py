@@ -139,21 +139,6 @@ class Encoder:
         )
         return [_encoded(ids, offsets) for ids, offsets in zip(out["input_ids"], out["offset_mapping"], strict=True)]
 
-    def encode_apart(self, text: str, cut: int) -> Encoded:
-        """Encode `text[:cut]` and `text[cut:]` separately, as at inference."""
-        parts = self.encode([text[:cut]])[0], self._encode_part(text[cut:], cut)
-        return Encoded(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-
-    def _encode_part(self, text: str, start: int) -> Encoded:
-        """Encode the part at `start` with a newline before it: many tokenizers put a space before the first word."""
-        newline: list[int] = self._tokenizer.encode("\n", add_special_tokens=False)
-        (encoded,) = self.encode(["\n" + text])
-        count = len(newline)
-        if encoded.ids[:count].tolist() == newline:
-            return Encoded(encoded.ids[count:], *(np.maximum(p[count:] + (start - 1), start) for p in encoded[1:]))
-        (encoded,) = self.encode([text])
-        return Encoded(encoded.ids, encoded.starts + start, encoded.stops + start)
-
 
 def _encoded(ids: Sequence[int], offsets: Sequence[tuple[int, int]]) -> Encoded:
     pairs = np.fromiter(chain.from_iterable(offsets), np.int32, 2 * len(offsets)).reshape(-1, 2)

@@ -6,7 +6,7 @@ A conversation is refused if a label is not certain.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from refinesynth.errors import InputError
 from refinesynth.train.labelled_conversation import THOUGHTS, Conversation, LossOn, Turn, TurnLabel, refuse_history
 from refinesynth.train.render.encoding import CharRange, ControlTokens, Encoded, Encoder, texts_in
 from refinesynth.train.render.message_locator import Located, Locator, message_parts
-from refinesynth.train.render.template import ChatMessage, ChatTemplate, RewritesHistoryError, TemplateError, mentions
+from refinesynth.train.render.template import ChatMessage, ChatTemplate, RewritesHistoryError, TemplateError
 from refinesynth.train.tokens import Label, Rendered, Span
 
 
@@ -27,8 +27,6 @@ class LabelTask(NamedTuple):
     conversation: Conversation
     located: Located
     trained: tuple[bool, ...]
-    separate_turn: int | None = None
-    """Turn that is encoded separately from its prompt; None: the whole text is encoded at once."""
 
 
 class _Prompt(NamedTuple):
@@ -47,18 +45,9 @@ class Labeller:
         self._encoder = Encoder(tokenizer)
         self._bos: int | None = getattr(tokenizer, "bos_token_id", None)
 
-    def label(self, tasks: Sequence[LabelTask]) -> list[Rendered | RewritesHistoryError]:
-        """Label each task; the result is an error if tokens of a trained turn merge with those of its prompt.
-
-        Raises `TemplateError` if the labels of a task are not certain.
-        """
-        whole = iter(self._encoder.encode([task.located.text for task in tasks if task.separate_turn is None]))
-        encoded = [
-            next(whole)
-            if task.separate_turn is None
-            else self._encoder.encode_apart(task.located.text, task.located.turns[task.separate_turn].start)
-            for task in tasks
-        ]
+    def label(self, tasks: Sequence[LabelTask]) -> list[Rendered]:
+        """Label each task. Raises `TemplateError` if the labels of a task are not certain."""
+        encoded = self._encoder.encode([task.located.text for task in tasks])
         prompts = [self._prompts(*each) for each in zip(tasks, encoded, strict=True)]
         # Most prompts share their end: each distinct end is encoded once.
         ends = sorted({prompt.end for turn_prompts in prompts for prompt in turn_prompts.values()})
@@ -73,7 +62,7 @@ class Labeller:
         prompts: Mapping[int, _Prompt],
         ends: Mapping[str, bytes],
         /,
-    ) -> Rendered | RewritesHistoryError:
+    ) -> Rendered:
         """Label one task; `ends` are the token ids of each prompt's end, encoded alone."""
         conversation, located = task.conversation, task.located
         labels = np.full(len(encoded.ids), Label.CONTEXT, np.int8)
@@ -91,9 +80,10 @@ class Labeller:
                     (alone,) = self._encoder.encode([located.text[: place.start]])
                     is_same = encoded.ids[:start].tobytes() == alone.ids.tobytes()
                 if not is_same:
-                    return RewritesHistoryError(
-                        f"the tokenizer makes other tokens of the prompt for message {index + 1} by itself than before what is "
-                        f"written there ({located.text[max(0, place.start - 20) : place.start + 10]!r})"
+                    raise TemplateError(
+                        f"{conversation.location}: the tokenizer makes other tokens of the prompt for message {index + 1} by itself than before "
+                        f"what is written there ({located.text[max(0, place.start - 20) : place.start + 10]!r}); give a chat_template whose prompts "
+                        "end with a control token, or react"
                     )
                 labels[start:stop] = Label.TRAINED
             elif turn_label is TurnLabel.MISTAKE:
@@ -162,9 +152,6 @@ def _is_outside(outside: str, inside: str) -> bool:
     return bool(outside.strip()) and not inside.strip()
 
 
-VARIABLES: Final = ("enable_thinking", "thinking", "preserve_thinking", "truncate_history_thinking", "clear_thinking")
-"""Template variables that control where thinking is written."""
-
 OnRewrite = Literal["refuse", "expand"]
 ThoughtAs = Literal["content", "reasoning", "omit"]
 
@@ -180,8 +167,7 @@ class Renderer:
     tokens up to the end of the previous message are equal; the header is context, and the same for all turns. All
     tokens that a model would write are trained, including each end-of-turn token. Text after the last turn is cut off.
 
-    If a tokenizer merges tokens across a prompt's end, prompt and turn are encoded separately, as at inference, and
-    each trained turn becomes an example (`on_rewrite`). Positions come from comparing renderings (`message_locator.py`); generation markers are not used.
+    Positions come from comparing renderings (`message_locator.py`); generation markers are not used.
     """
 
     def __init__(
@@ -264,8 +250,8 @@ class Renderer:
         while batch := list(islice(source, _BATCH_SIZE)):
             task_lists = [self._label_tasks(conversation) for conversation in batch]
             labelled = iter(self._labeller.label([task for tasks in task_lists for task in tasks]))
-            for conversation, tasks in zip(batch, task_lists, strict=True):
-                yield self._check_labels(conversation, tasks, [next(labelled) for _ in tasks])
+            for tasks in task_lists:
+                yield [next(labelled) for _ in tasks]
 
     def _label_tasks(self, conversation: Conversation) -> list[LabelTask]:
         messages = self._messages(conversation)
@@ -284,21 +270,7 @@ class Renderer:
         calls = bool(conversation.tools) or any(turn.calls for turn in conversation.turns)
         return Locator(self._template, self._controls, conversation.tools, calls)
 
-    def _check_labels(
-        self, conversation: Conversation, tasks: Sequence[LabelTask], results: Sequence[Rendered | RewritesHistoryError]
-    ) -> list[Rendered]:
-        """The examples of a conversation; prompts are encoded separately if their tokens merge with those of turns."""
-        error = next((item for item in results if isinstance(item, RewritesHistoryError)), None)
-        if error is None:
-            return [item for item in results if isinstance(item, Rendered)]
-        if any(task.separate_turn is not None for task in tasks):
-            raise TemplateError(f"{conversation.location}: {error}")
-        separate_tasks = self._expand(conversation, error, separate=True)
-        return self._check_labels(conversation, separate_tasks, self._labeller.label(separate_tasks))
-
-    def _expand(
-        self, conversation: Conversation, error: RewritesHistoryError, *, separate: bool = False
-    ) -> list[LabelTask]:
+    def _expand(self, conversation: Conversation, error: RewritesHistoryError) -> list[LabelTask]:
         """Make an example for each trained turn, which ends with that turn and trains on it alone.
 
         Raises `RewritesHistoryError` if a turn before the last is trained and `on_rewrite` is `refuse`.
@@ -316,7 +288,6 @@ class Renderer:
                     conversation,
                     locator.locate_last(messages[: index + 1]),
                     (*(False,) * index, True),
-                    index if separate else None,
                 )
                 for index in targets
             ]
@@ -326,20 +297,12 @@ class Renderer:
             raise TemplateError(f"{conversation.location}: {inner}") from inner
 
     def _rewrite_error(self, conversation: Conversation, error: RewritesHistoryError) -> RewritesHistoryError:
-        options = [
-            f"--set chat_template_kwargs.{name}=true|false" for name in VARIABLES if mentions(self._template.raw, name)
-        ]
-        options += ["--thought-as reasoning"] if self._template.thought and self.thought_as == "content" else []
-        options += ["--thought-as omit"] if self.thought_as != "omit" else []
-        if self.on_rewrite == "refuse":
-            options.append(
-                "--set on_rewrite=expand (one example of each trained turn: exact, with several times the tokens)"
-            )
         model = getattr(self.tokenizer, "name_or_path", "")
         return RewritesHistoryError(
             f"{conversation.location}: with the chat template{f' of {model}' if model else ''} as it is set, a model would be trained "
-            f"behind other text than it is given when it plays: {error}. Try {', '.join([*options, '--chat-template FILE'])}, or several "
-            "of them; docs/training.md lists what each family of templates needs"
+            f"behind other text than it is given when it plays: {error}. Try --set chat_template_kwargs.enable_thinking=true|false, "
+            "--thought-as reasoning|omit, --set on_rewrite=expand (one example of each trained turn: exact, with several times the tokens), "
+            "--chat-template FILE, or several of them; docs/training.md lists what each family of templates needs"
         )
 
     def _messages(self, conversation: Conversation) -> list[ChatMessage]:

@@ -28,12 +28,7 @@ from refinesynth.errors import InputError
 from refinesynth.train.labelled_conversation import THOUGHTS, ToolCall
 
 _FOLDER: Final = Path(__file__).with_name("templates")
-NAMED_TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
-    "llama-3": ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
-    "chatml": ("<|im_start|>", "<|im_end|>"),
-    "react": (),
-}
-"""Named templates, each with the control tokens that it writes."""
+NAMED_TEMPLATES: Final = ("llama-3", "chatml", "react")
 REACT_TEMPLATE: Final = (_FOLDER / "react.jinja").read_text(encoding="utf-8")
 """Template `react`. The tokenizer needs an `eos_token`."""
 
@@ -51,23 +46,12 @@ def read_template(name: str | None) -> str | None:
         ) from error
 
 
-def check_tokens(template: str | None, tokenizer: Any) -> None:
-    """Raises: InputError: The tokenizer lacks a control token of the named template and would split its text."""
-    vocabulary: Mapping[str, int] = tokenizer.get_vocab()
-    missing = [token for token in NAMED_TEMPLATES.get(template or "", ()) if token not in vocabulary]
-    if missing:
-        raise InputError(
-            f"the chat template {template!r} is not made for this model: its tokenizer has no {' and no '.join(missing)}. "
-            "Give --set chat_template=null for the tokenizer's own template, --chat-template react for plain text, or a file"
-        )
-
-
 class TemplateError(InputError):
     """Correct labels cannot be computed with this chat template and tokenizer."""
 
 
 class RewritesHistoryError(TemplateError):
-    """The template rewrites messages, or tokens of a prompt and a turn merge: one text cannot train all turns."""
+    """The template rewrites messages: one text cannot train all turns."""
 
 
 ChatMessage = Mapping[str, Any]

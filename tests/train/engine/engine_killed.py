@@ -162,8 +162,6 @@ def main() -> None:
         seed=1,
     )
     outcomes["other settings"] = in_a_fork(lambda: train(other, Ending()))
-    anew = other.model_copy(update={"resume": "never"})
-    outcomes["anew"] = in_a_fork(lambda: train(anew, Ending()))
     (folder / "outcomes.json").write_text(json.dumps(outcomes))
 
 

@@ -105,9 +105,8 @@ def train(folder: Path, name: str, way: dict[str, Any] | None = None) -> None:
     )
     last.train()
     last.evaluate_and_report()
-    last.writer.write(folder / name, dtype=last.task.save_dtype)
-    last.task = replace(last.task, save_dtype=torch.bfloat16)
-    last.writer.write(folder / name / "half", dtype=last.task.save_dtype)
+    last.writer.write(folder / name, dtype=None)
+    last.writer.write(folder / name / "half", dtype=torch.bfloat16)
     if last.accelerator.is_main_process:
         told.append({"share": share(last.model)})
         (folder / f"{name}.json").write_text(json.dumps(told))

@@ -3,7 +3,7 @@ saved.
 
     python -m torch.distributed.run --standalone --nproc-per-node 2 engine_saved.py FOLDER
 
-FOLDER/base, FOLDER/routed, FOLDER/adapter, FOLDER/beyond and FOLDER/tokenizer are what is begun with. Writes
+FOLDER/base, FOLDER/routed, FOLDER/adapter and FOLDER/tokenizer are what is begun with. Writes
 FOLDER/NAME/, what a training left, and FOLDER/told.json: of every training how it ended, the bytes of each rank's
 weights when they were loaded, and how often weights were gathered from the ranks.
 """
@@ -56,8 +56,6 @@ BESIDES: dict[str, dict[str, Any]] = {
     },
 }
 """The same, for FSDP."""
-BEYOND: dict[str, dict[str, Any]] = {"beyond": {"model": "beyond", "save_dtype": "fp16", "max_steps": 1}}
-"""Weights that the type of the finished model cannot say, which is found by the rank that writes."""
 ADAPTED = ("lora and head", "adapter")
 WAYS = (
     [(split, name) for split in SPLIT for name in ALONE]
@@ -69,7 +67,7 @@ WAYS = (
 
 def train(folder: Path, split: str, name: str, output: Path) -> dict[str, Any]:
     """Train, and tell of it."""
-    fields = dict((ALONE | BESIDES | BEYOND)[name])
+    fields = dict((ALONE | BESIDES)[name])
     model = fields.pop("model", "base")
     settings = {"max_length": 64, "batch_size": 5, "save_every": 2, "keep": 2} | fields
     asked = toys.config(
@@ -163,7 +161,6 @@ def main() -> None:
         if split != "ddp" and "checkpointing on" in name:
             note(f"{split}, {name}, gone on", gone_on(folder, split, name))
     note("lost", as_the_library_would(folder))
-    note("beyond", train(folder, "ddp", "beyond", folder / "beyond"))
     note("no model", that_one_cannot_load(folder))
     if dist.get_rank() == 0:
         (folder / "told.json").write_text(json.dumps(told))

@@ -17,7 +17,7 @@ from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine.batch import pack_batch
 from refinesynth.train.engine.lm_head import token_losses
 from refinesynth.train.engine.loading import describe_model
-from refinesynth.train.engine.loop import Loop, Task
+from refinesynth.train.engine.loop import Loop
 from refinesynth.train.engine.parallel import Distributed, make_accelerator
 from refinesynth.train.engine.rank_training import PreparedTraining
 from refinesynth.train.engine.schedule import Schedule
@@ -213,7 +213,6 @@ def loop(
 ) -> Loop:
     """A loop on this rank; `before` is called before its accelerator is made."""
     distributed = Distributed.from_environment(asked)
-    steps = schedule(examples, asked, ranks=distributed.world_size)
     means = ComputeSettings(
         asked.precision if asked.precision != "auto" else "fp32",
         parallel,
@@ -223,5 +222,5 @@ def loop(
     before()
     accelerator = make_accelerator(asked, means, distributed)
     identity = {"learning_rate": asked.learning_rate, "tokens and labels": examples.digest}
-    task = Task(examples, held_out, steps, identity, None)
-    return Loop(toy, task, asked, accelerator, events=events or NullEvents(), **options)
+    inputs = PreparedTraining(None, examples, held_out, cast("Any", None))
+    return Loop(toy, inputs, asked, accelerator, identity=identity, events=events or NullEvents(), **options)

@@ -44,30 +44,6 @@ def overfitting(output: Path, told: Told | None = None, **fields: Any) -> Any:
     return toys.loop(toys.model(), toys.store(8), asked, held_out=toys.store(6, seed=5), events=told)
 
 
-def test_patience_is_counted_from_the_best_evaluation_though_nothing_is_saved(tmp_path: Path):
-    told = Told()
-    slow: dict[str, Any] = {"learning_rate": 1e-3, "schedule": "constant", "epochs": 14}
-    made = overfitting(tmp_path, told, save_every="never", early_stop=3, **slow)
-    made.train()
-    best = told.losses.index(min(told.losses))
-    assert best > 0  # it got better at first
-    assert made.stopped_early
-    assert len(told.losses) - 1 - best == 3
-    assert not checkpoints.checkpoint_folders(tmp_path / "checkpoints")
-
-
-def test_what_ended_early_and_is_started_again_is_ended(tmp_path: Path):
-    first = overfitting(tmp_path, early_stop=2)
-    first.train()
-    assert first.stopped_early
-    newest, _ = checkpoints.find_newest(tmp_path / "checkpoints")
-    assert newest is not None
-    again = overfitting(tmp_path, early_stop=2)
-    again.train(newest.path)
-    assert again.stopped_early
-    assert again.progress.step == first.progress.step == newest.step
-
-
 def test_the_best_is_found_where_the_folder_is_now_and_the_last_is_kept_where_it_is_damaged(tmp_path: Path):
     first = overfitting(tmp_path / "here")
     first.train()

@@ -275,5 +275,5 @@ def test_a_file_has_no_revision_and_is_asked_of_no_hub(talks: Path):
     assert describe_model(config).name == "toy.gguf"
     assert len(load_tokenizer(config)) == SIZES["vocab_size"]
     assert load_model(config, "bf16", gradient_checkpointing=False)
-    with pytest.raises(InputError, match=r"'toy\.gguf' is a file and has no revision 'v1'"):
+    with pytest.raises(InputError, match=r"'toy\.gguf' is on this machine and has no revision 'v1'"):
         Trainer(model="toy.gguf", data=talks, output="out", revision="v1").plan()

@@ -12,7 +12,7 @@ import engine_toys as toys
 import pytest
 import tiny
 
-from refinesynth.train.engine.launcher import launch
+from refinesynth.train.engine import launch
 
 pytestmark = pytest.mark.train
 

@@ -67,7 +67,7 @@ def test_attention_with_soft_caps_falls_back_to_the_librarys_mask():
 def test_models_that_would_join_conversations_are_not_packed(name: str, changes: dict[str, Any]):
     model = make(name, **changes)
     own = model.config._attn_implementation
-    with pytest.raises(InputError, match=r"apart \(.*\).* Give --set packing=false: .* one conversation a row"):
+    with pytest.raises(InputError, match=r"apart \(.*\).* Give --set packing=false: .* one conversation a pass"):
         choose_layout(model)
     layout = choose_layout(make(name, **changes), packing=False)
     assert (layout.packed, layout.attention, layout.note) == (False, own, None)
@@ -253,7 +253,7 @@ def test_what_a_library_says_is_passed_on(on_the_way: str):
     for layer in model.model.layers:
         layer.register_forward_pre_hook(refuse, with_kwargs=True)
     before = torch.random.get_rng_state()
-    with pytest.raises(InputError, match="one conversation a row") as refused:
+    with pytest.raises(InputError, match="one conversation a pass") as refused:
         choose_layout(model)
     assert str(refused.value).count(INSTALL) == 1  # said once for both implementations that were tried
     assert all(one.grad is None for one in model.parameters())

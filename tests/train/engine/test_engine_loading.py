@@ -6,17 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import engine_toys as toys
-import httpx
-import huggingface_hub
 import pytest
 import tiny
 import torch
-from huggingface_hub import constants, file_download
+from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 from transformers import Gemma3nTextConfig, MixtralConfig, Qwen3MoeConfig
 
 from refinesynth.errors import InputError
-from refinesynth.train import inputs
 from refinesynth.train.engine.loading import describe_model, load_model, load_tokenizer, model_shape
 from refinesynth.train.engine.parallel import Distributed, deepspeed_json
 
@@ -44,7 +41,7 @@ def test_weights_are_held_in_fp32_unless_something_else_is_asked_for(saved: Path
 @pytest.fixture
 def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The hub's cache with two revisions of a model, of which v1 has other weights and another tokenizer; the hub
-    itself is out of reach, and is asked once."""
+    itself is not asked."""
     root = tmp_path / "cache"
     repository = root / "models--an-org--toy"
     (repository / "refs").mkdir(parents=True)
@@ -54,15 +51,7 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         tiny.tokenizer(vocabulary=400 + 100 * seed).save_pretrained(str(folder))
         (repository / "refs" / revision).write_text(commit)
 
-    def unreachable(*_: object, **__: object) -> None:
-        raise httpx.ConnectError("no route")
-
-    def asked_again(url: str, **_: object) -> None:
-        raise AssertionError(f"{url} is asked for, again and again for 23 seconds")
-
-    inputs.find_on_hub.cache_clear()
-    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", unreachable)
-    monkeypatch.setattr(file_download, "get_hf_file_metadata", asked_again)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(root))
     return root
 
@@ -83,6 +72,12 @@ def test_a_revision_is_that_of_weights_settings_and_tokenizer(
     ]
     assert len(load_tokenizer(given)) == sizes[tokens]
     assert sizes[0] != sizes[1]
+
+
+def test_below_adapters_frozen_weights_are_held_in_what_is_computed_in(saved: Path):
+    toy = load_model(asked(saved, lora={"rank": 2}), "bf16", gradient_checkpointing=False)
+    dtypes = {(one.requires_grad, one.dtype) for one in toy.parameters()}
+    assert dtypes == {(True, torch.float32), (False, torch.bfloat16)}
 
 
 def test_generation_settings_that_cannot_be_written_are_mended(saved: Path, tmp_path: Path):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from train_values import a_config
 
-from refinesynth.train.engine.schedule import Schedule, balance, pack_best_fit, pad_rows
+from refinesynth.train.engine.schedule import Schedule, balance, pack_best_fit
 
 pytestmark = pytest.mark.train
 
@@ -43,13 +43,6 @@ def test_balanced_packs_are_as_many_as_asked_for_and_hold_the_same(lengths: list
     loads = [sum(lengths[k] for k in pack) for pack in packs]
     assert max(loads) <= capacity
     assert loads == sorted(loads, reverse=True)
-
-
-@given(LENGTHS, st.integers(40, 200))
-def test_padded_batches_hold_every_conversation_once_and_never_too_much(lengths: list[int], capacity: int):
-    batches = pad_rows(lengths, capacity)
-    assert sorted(k for batch in batches for k in batch) == list(range(len(lengths)))
-    assert all(len(batch) * max(lengths[k] for k in batch) <= capacity for batch in batches)
 
 
 @pytest.mark.parametrize("packed", [True, False])

@@ -58,7 +58,7 @@ def test_accumulated_over_packs_with_warm_up_decay_and_a_smaller_last_step(tmp_p
     toy: Any = toys.model(dtype=torch.float64, tie_word_embeddings=tied)
     told = toys.Kept()
     loop = toys.loop(toy, store, asked, events=told, chunk_elements=5 * toys.VOCABULARY)
-    schedule = loop.task.schedule
+    schedule = loop.schedule
     assert schedule.steps == 8
     numbers = [len(schedule.step(*divmod(step, schedule.steps_per_epoch)).packs) for step in range(8)]
     assert {1, 3} <= {*numbers}

@@ -37,9 +37,6 @@ def folder(warm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved")
     toys.model(tie_word_embeddings=True).save_pretrained(folder / "base")
     tiny.tokenizer("chatml").save_pretrained(str(folder / "tokenizer"))
-    large = toys.model()
-    large.lm_head.weight.data[0, 0] = 1e5
-    large.save_pretrained(folder / "beyond")
     torch.manual_seed(0)
     AutoModelForCausalLM.from_config(Glm4MoeConfig(**_ROUTED)).save_pretrained(folder / "routed")
     one_process(folder, "lora and head", folder / "adapter")
@@ -172,12 +169,6 @@ def test_adapters_that_would_be_saved_empty_end_the_training_on_all_ranks(
     assert first == second
     assert "is not what was trained: 28 of 28 tensors are missing: base_model.model.model.layers.0" in first
     assert checkpoints.find_newest(folder / "lost" / "checkpoints")[0] is None
-
-
-def test_weights_beyond_the_written_type_end_the_training_on_all_ranks(told: dict[str, list[dict[str, Any]]]):
-    first, second = (said["error"] for said in told["beyond"])
-    assert first == second
-    assert "beyond what fp16 can say" in first
 
 
 def test_a_model_that_one_rank_cannot_load_is_told_by_all(told: dict[str, list[dict[str, Any]]]):

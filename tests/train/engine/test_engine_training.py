@@ -39,6 +39,17 @@ def furthest(one: Weights, other: Weights) -> float:
     return max(float((one[name] - other[name]).abs().max()) for name in one)
 
 
+def test_the_last_smaller_step_weighs_its_own_tokens(tmp_path: Path):
+    told = toys.Kept()
+    store, asked = toys.store(5), toys.config(tmp_path, batch_size=4, learning_rate=1e-12)
+    loop = toys.loop(toys.model(), store, asked, events=told)
+    loop.train()
+    last = toys.pack_batch([store[int(k)] for k in loop.schedule.conversations(0, 1)])
+    toy = toys.model()
+    wanted = toys.token_losses(toy, toy, last.inputs, last).mean()
+    assert told.lines[-1][1]["loss"] == pytest.approx(float(wanted.detach()), abs=1e-5)
+
+
 def test_every_step_is_told_with_its_pace(tmp_path: Path):
     told = toys.Kept()
     trained(tmp_path, told, log_every=3)
@@ -115,12 +126,12 @@ def test_the_best_checkpoint_is_kept_beside_the_newest_and_its_weights_come_back
 
 
 @pytest.mark.parametrize("clipping", [1.0, 0.0])
-def test_a_loss_that_is_no_number_ends_it_and_names_the_conversations(tmp_path: Path, clipping: float):
+def test_a_loss_that_is_no_number_ends_it(tmp_path: Path, clipping: float):
     toy = toys.model()
     with torch.no_grad():
         toy.lm_head.weight[0, 0] = math.nan
     before = weights(toy)
-    with pytest.raises(TrainingError, match=r"step 1 is nan.*t\d+"):
+    with pytest.raises(TrainingError, match="step 1 is nan"):
         toys.loop(toy, toys.store(4), toys.config(tmp_path, max_grad_norm=clipping)).train()
     assert all(torch.equal(one, weights(toy)[name]) for name, one in before.items() if name != "lm_head.weight")
 

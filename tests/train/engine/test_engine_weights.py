@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 from test_engine_whole import FIELDS, records
 from transformers import AutoModelForCausalLM
 
-from refinesynth.errors import InputError, TrainingError
-from refinesynth.train import Trainer, inputs
+from refinesynth.errors import InputError
+from refinesynth.train import Trainer
 from refinesynth.train.engine.model_writer import convert_dtype
 
 pytestmark = [
@@ -89,7 +89,7 @@ def adapter_config(folder: Path) -> dict[str, Any]:
 
 
 def test_adapters_of_a_model_of_the_hub_name_it_as_the_hub_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Also where it came from the cache on this machine, or its folder there was given."""
+    """Also where it came from the cache on this machine."""
     snapshot = tmp_path / "hub" / "models--an-org--a-model" / "snapshots" / "0123abc"
     a_base(snapshot)
     refs = snapshot.parent.parent / "refs"
@@ -97,15 +97,12 @@ def test_adapters_of_a_model_of_the_hub_name_it_as_the_hub_does(tmp_path: Path, 
     (refs / "main").write_text("0123abc")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    inputs.find_on_hub.cache_clear()
-    for given, revision in ((Path("an-org/a-model"), None), (snapshot, "0123abc")):
-        output = tmp_path / f"out of {revision}"
-        a_training(given, output, lora={"rank": 2}).train()
-        found = adapter_config(output)
-        assert (found["base_model_name_or_path"], found["revision"]) == ("an-org/a-model", revision)
-        assert "base_model: an-org/a-model\n" in (output / "README.md").read_text()
-        AutoPeftModelForCausalLM.from_pretrained(output)
-    inputs.find_on_hub.cache_clear()
+    output = tmp_path / "out"
+    a_training(Path("an-org/a-model"), output, lora={"rank": 2}).train()
+    found = adapter_config(output)
+    assert (found["base_model_name_or_path"], found["revision"]) == ("an-org/a-model", None)
+    assert "base_model: an-org/a-model\n" in (output / "README.md").read_text()
+    AutoPeftModelForCausalLM.from_pretrained(output)
 
 
 def test_adapters_of_a_folder_tell_no_private_path_and_load_from_the_working_folder(
@@ -131,10 +128,3 @@ def test_what_an_architecture_holds_in_fp32_stays_so():
     assert {name for name, dtype in found.items() if dtype == torch.float32} == {
         f"model.layers.{k}.input_layernorm.weight" for k in range(2)
     }
-
-
-def test_weights_that_fp16_cannot_say_are_not_written_as_infinity():
-    toy: Any = toys.model()
-    toy.lm_head.weight.data[0, 0] = 1e5
-    with pytest.raises(TrainingError, match=r"lm_head\.weight.*--save-dtype bf16"):
-        convert_dtype(toy, None, torch.float16)

@@ -220,3 +220,10 @@ def test_the_papers_recipe_on_a_base_model_keeps_every_epoch_and_speaks_llama_3(
     )
     stops = AutoModelForCausalLM.from_pretrained(output).generation_config.eos_token_id
     assert tuned.convert_tokens_to_ids("<|eot_id|>") in stops
+
+
+def test_a_template_by_name_that_is_not_made_for_the_model_is_refused(model: Path, tmp_path: Path):
+    trainer = Trainer(model=model, data=records(), output=tmp_path / "out", recipe="paper-8b", max_length=128)
+    for look in (trainer.plan, trainer.preview):
+        with pytest.raises(InputError, match="no end-of-turn token"):
+            look()
