@@ -141,7 +141,7 @@ def test_settings_are_not_by_role_here() -> None:
 
 def test_each_request_is_announced_with_its_bounds_before_it_ends() -> None:
     result = check("--roles", "player", "--set", "timeout=30")
-    assert "asks player, text: about 4" in result.stderr
+    assert "asks player, text: about 5" in result.stderr
     assert "the answer may have 512, and take 30 s" in result.stderr
     assert result.stdout.startswith("player, text: works (0:0")
 
