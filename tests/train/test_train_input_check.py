@@ -29,7 +29,8 @@ def test_what_is_not_here_is_said(
     (tmp_path / "runs" / "first").mkdir(parents=True)
     (tmp_path / "runs" / "first" / "trajectories.jsonl").touch()
     (tmp_path / "model.bin").touch()
-    trainer = Trainer(**{"model": "model.bin", "data": ["runs/first"], "output": "out", **fields})
+    fields = {"model": "model.bin", "data": ["runs/first"], "output": "out", **fields}
+    trainer = Trainer(**fields)
     for look in (trainer.preview, trainer.plan, trainer.train):
         with pytest.raises(InputError, match=message):
             look()
