@@ -31,7 +31,7 @@ from transformers import get_scheduler
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from refinesynth.errors import ConfigurationError, RefinesynthError
-from refinesynth.extras import missing, require
+from refinesynth.extras import check_installed, missing, require
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine.lm_head import base_model
 from refinesynth.train.plan import ComputeSettings, Devices, Parallel, read_deepspeed
@@ -216,7 +216,7 @@ def make_schedule(optimizer: Optimizer, config: TrainConfig, steps: int) -> Any:
 def check_loop(config: TrainConfig) -> None:
     """Raises: ConfigurationError: A tracker or bitsandbytes is not installed."""
     if config.quantize is not None or config.trainer.optim:
-        require("bitsandbytes", "quantize")
+        check_installed("quantize", "bitsandbytes")
     for name in config.trainer.report_to:
         if find_spec(name) is None:
             raise ConfigurationError(
