@@ -3,9 +3,10 @@
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, cast
+from weakref import ref
 
 import anyio
 from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -33,7 +34,7 @@ from refinesynth.client.request_arguments import (
     with_cache_marks,
 )
 from refinesynth.client.session import current_request, stopped_clock
-from refinesynth.client.token_usage import ESTIMATED, prompt_tokens, with_estimates
+from refinesynth.client.token_usage import ESTIMATED, message_tokens, schema_tokens, with_estimates
 from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures, server_name
 from refinesynth.errors import NoTools, RefinesynthError
 
@@ -44,6 +45,19 @@ _SEED_STEP = 0x9E3779B1
 _SEED_RANGE = 2**31
 _NOT_OF_EPISODE = frozenset({ErrorCategory.LOADING, ErrorCategory.RATE_LIMIT})
 """Faults after which a wait does not count as time of the episode."""
+_FORM_NEUTRAL = frozenset({"temperature", "top_p", "max_tokens", "seed", "stop_sequences", "extra_headers"})
+"""Settings that do not change the form of a request."""
+
+
+@dataclass(slots=True)
+class _Forms:
+    """Forms of the requests with one parameters object."""
+
+    requested: "ref[ModelRequestParameters]"
+    prepared: dict[frozenset[UnsupportedFeature], ModelRequestParameters]
+    """Omitted features to the prepared parameters."""
+    schema_tokens: int | None = None
+    """Estimated tokens of the schemas in a request with these parameters; None until the first request."""
 
 
 class BackendModel(Model):
@@ -97,6 +111,8 @@ class BackendModel(Model):
         self._litellm_provider = split_model(backend.model)[0]
         self._server = server_of(backend)
         self._key_variables = key_variables(backend)
+        self._forms: dict[int, _Forms] = {}
+        """Id of a parameters object to its forms; a role, or a player of one script, reuses one object."""
         self._policy = FailurePolicy(backend, self.limiter)
         self._default_bounds = {role: bound_of(role, backend) for role in Role}
         names = ("temperature", "top_p", "max_tokens")
@@ -129,6 +145,11 @@ class BackendModel(Model):
         requested: ModelRequestParameters,
         unsupported: frozenset[UnsupportedFeature],
     ) -> tuple[ModelSettings | None, ModelRequestParameters]:
+        settings = {**(self.settings or {}), **(model_settings or {})}
+        is_cacheable = _FORM_NEUTRAL.issuperset(settings)
+        forms = self._forms_of(requested).prepared if is_cacheable else {}
+        if (known := forms.get(unsupported)) is not None:
+            return cast("ModelSettings", settings) or None, known
         parameters = requested
         if requested.output_mode == "auto":
             schemas = [tool.parameters_json_schema for tool in requested.output_tools]
@@ -136,7 +157,17 @@ class BackendModel(Model):
                 schemas.append(requested.output_object.json_schema)
             mode = output_mode(self.backend, self.profile, unsupported, free_keys=any(map(is_open, schemas)))
             parameters = requested.with_default_output_mode(cast("Any", mode.value))
-        return super().prepare_request(model_settings, parameters)
+        prepared = super().prepare_request(model_settings, parameters)
+        forms[unsupported] = prepared[1]
+        return prepared
+
+    def _forms_of(self, requested: ModelRequestParameters) -> "_Forms":
+        """Return the forms of a parameters object, cached for the object's lifetime."""
+        cache, key = self._forms, id(requested)
+        if (forms := cache.get(key)) is None:
+            # The callback runs before another object can get the id.
+            forms = cache[key] = _Forms(ref(requested, lambda _: cache.pop(key, None)), {})
+        return forms
 
     @property
     def unsupported(self) -> frozenset[UnsupportedFeature]:
@@ -236,7 +267,7 @@ class BackendModel(Model):
         if paid is not None:
             answer, cost = ReadCompletion.from_paid(paid), paid.cost_usd
         else:
-            answer, cost = await self._send(request, pending)
+            answer, cost = await self._send(request, parameters, pending)
             policy.note_answer(request)
         is_hidden = not answer.text and not answer.calls and answer.finish_reason == "length"
         if answer.thinking or answer.usage.output_reasoning_tokens or is_hidden:
@@ -261,19 +292,24 @@ class BackendModel(Model):
             provider_details=details,
         )
 
-    async def _send(self, request: dict[str, Any], pending: PendingRequest) -> tuple[ReadCompletion, float | None]:
+    async def _send(
+        self, request: dict[str, Any], parameters: ModelRequestParameters, pending: PendingRequest
+    ) -> tuple[ReadCompletion, float | None]:
         """Send the request within rate limit and budget; journal the completion and return it with its price."""
-        context, tokens = pending.context, prompt_tokens(request)
+        context, forms = pending.context, self._forms_of(parameters)
+        if forms.schema_tokens is None:
+            forms.schema_tokens = schema_tokens(request)
+        prompt_tokens = message_tokens(request["messages"]) + forms.schema_tokens
         # Permit before reservation: a queued request must not reserve budget that others need.
         async with self.limiter.permit(
             priority=context.session.index,
             buckets=self._buckets,
-            tokens=tokens,
+            tokens=prompt_tokens,
             kind=(self.backend.model, context.role),
         ) as permit:
             with stopped_clock():
                 reservation = await context.session.tracker.reserve(
-                    prompt_tokens=tokens, max_tokens=bound_in(request), price=self._price
+                    prompt_tokens=prompt_tokens, max_tokens=bound_in(request), price=self._price
                 )
             self.counts.retried += pending.attempt > 0
             pending.attempt += 1

@@ -137,11 +137,15 @@ def with_estimates(usage: RequestUsage, request: Mapping[str, Any], answers: Seq
     )
 
 
-def prompt_tokens(request: Mapping[str, Any]) -> int:
-    """Return the estimated tokens of a request's messages, tool calls and schemas."""
-    values = [value for message in request["messages"] for value in message.values() if value is not None]
-    values += [request[name] for name in _SCHEMA_ARGUMENTS if name in request]
+def message_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
+    """Return the estimated tokens of messages, tool calls included."""
+    values = [value for message in messages for value in message.values() if value is not None]
     return estimated_tokens([value if isinstance(value, str) else _json(value) for value in values])
+
+
+def schema_tokens(request: Mapping[str, Any]) -> int:
+    """Return the estimated tokens of the schemas of a request's tools and of its answer."""
+    return estimated_tokens([_json(request[name]) for name in _SCHEMA_ARGUMENTS if name in request])
 
 
 def _json(value: object) -> str:

@@ -21,7 +21,7 @@ from refinesynth.client import close_models, open_model
 from refinesynth.client.default_limits import bound_of, server_facts_of
 from refinesynth.client.request_arguments import chat_messages, output_mode, profile_of
 from refinesynth.client.session import RequestContext, Session, charged_to, deadline
-from refinesynth.client.token_usage import prompt_tokens
+from refinesynth.client.token_usage import message_tokens
 from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures, server_name
 from refinesynth.episode.episode import play_episode
 from refinesynth.episode.play import EpisodeSettings, judged
@@ -175,7 +175,7 @@ class BackendCheck:
         forms = {CALLS if parameters.function_tools else TEXT: models[OutputMode.TOOL]}
         if parameters.output_object is not None:
             forms = {mode.value: model for mode, model in models.items()}
-        prompt = prompt_tokens({"messages": chat_messages(messages, parameters)})
+        prompt = message_tokens(chat_messages(messages, parameters))
         max_tokens = bound_of(role, self.backend) or (None if context is None else max(context - prompt, 0))
         stopped: RunStopped | None = None
         unreported = list[Probe]()

@@ -8,7 +8,7 @@ from typing import Any
 from refinesynth.backends import Backend, Role
 from refinesynth.client import open_model
 from refinesynth.client.default_limits import context_warning, server_facts_of
-from refinesynth.client.token_usage import prompt_tokens
+from refinesynth.client.token_usage import message_tokens, schema_tokens
 from refinesynth.episode.episode import play_episode
 from refinesynth.episode.play import EpisodeSettings
 from refinesynth.episode.plays import find
@@ -81,4 +81,4 @@ async def context_warnings(
 
 def prompt_size(request: Mapping[str, Any]) -> int:
     """Return the estimated tokens of a request's messages and tools; a schema is not part of a prompt."""
-    return prompt_tokens({name: request[name] for name in ("messages", "tools") if name in request})
+    return message_tokens(request["messages"]) + schema_tokens({"tools": request.get("tools", [])})

@@ -1,8 +1,12 @@
 """The model over an injected completion function."""
 
+import gc
 import json
+from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
+from weakref import ref
 
 import anyio
 import pytest
@@ -11,7 +15,7 @@ from chat_server import calls_tool, completion
 from pydantic import BaseModel
 from pydantic_ai import Agent
 from pydantic_ai.direct import model_request
-from pydantic_ai.messages import ModelRequest, TextPart, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelRequest, TextPart, ToolCallPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
@@ -54,6 +58,34 @@ async def test_requests_and_attempts_after_the_first_are_counted() -> None:
 GO_TO = ModelRequestParameters(
     function_tools=[ToolDefinition(name="go_to", parameters_json_schema={"properties": {"place": {"type": "string"}}})]
 )
+
+
+async def test_the_tools_of_each_live_episode_are_prepared_once_and_forgotten_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prepared = Counter[int]()
+    customize = BackendModel.customize_request_parameters
+
+    def counting(self: BackendModel, parameters: ModelRequestParameters) -> ModelRequestParameters:
+        prepared[id(parameters)] += 1
+        return customize(self, parameters)
+
+    monkeypatch.setattr(BackendModel, "customize_request_parameters", counting)
+    answering = model(Scripted(*(completion() for _ in range(300))))
+    tool = GO_TO.function_tools[0]
+    messages: list[ModelMessage] = [ModelRequest.user_text_prompt("hi")]
+
+    async def play() -> ref[ToolDefinition]:
+        episodes = [ModelRequestParameters(function_tools=[replace(tool, name=f"go_{at}")]) for at in range(100)]
+        for at in [*range(100)] * 3:
+            await answering.request(messages, None, episodes[at])
+        assert [*prepared.values()] == [1] * len(episodes)
+        return ref(episodes[0].function_tools[0])
+
+    # In a function: what measures coverage may keep the variables of a frame until it ends.
+    schema = await play()
+    gc.collect()
+    assert schema() is None
 
 
 async def test_calls_behind_a_tool_parser_are_read() -> None:
