@@ -1,6 +1,7 @@
 """Limits of completions: the default `max_tokens` of a role, and the slots and the context that a server reports."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -14,6 +15,7 @@ from refinesynth.backends.providers import key_of, split_model
 from refinesynth.backends.role import Role
 from refinesynth.client.budget.price_table import entry_of
 from refinesynth.client.http.transport import base_url_of
+from refinesynth.client.request_arguments import profile_of, thinking_is_off
 
 DEFAULT_MAX_TOKENS: Mapping[Role, int] = {
     Role.SCRIPT_WRITER: 2_500,
@@ -29,6 +31,12 @@ _BOUNDED_ROLES = frozenset({Role.DUNGEON_MASTER, Role.PLAYER, Role.REPAIRER})
 refuse a bound that exceeds it."""
 BOUND_NAMES = frozenset({"max_tokens", "max_completion_tokens"})
 """Names of the argument that bounds a completion."""
+_THINKING_NAMES = re.compile(
+    r"think|reason|qwq|qwen-?3|gpt-oss|magistral|[-_]r1\b|\bglm-?(4\.[5-9]|5)|minimax-m\d", re.IGNORECASE
+)
+"""Names of thinking models that pydantic-ai's profiles do not list."""
+_PLAIN_NAMES = re.compile(r"instruct|coder", re.IGNORECASE)
+"""Names of models without thoughts in families of thinking models."""
 _PROVIDERS = ("openai", "hosted_vllm")
 _LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 _TIMEOUT_S = 2.0
@@ -44,11 +52,11 @@ _IMPLAUSIBLE = 10**9
 def bound_of(role: Role, backend: Backend) -> int | None:
     """Return the maximum tokens of a completion: the backend's `max_tokens`, else the role's default.
 
-    None for roles without a default, built-in backends, and backends whose `extra` sets the bound.
+    None for roles without a default, thinking models, built-in backends, and backends whose `extra` sets the bound.
     """
     if backend.max_tokens is not None or role not in _BOUNDED_ROLES:
         return backend.max_tokens
-    return None if backend.is_rehearsal or has_bound(backend.extra) else DEFAULT_MAX_TOKENS[role]
+    return None if backend.is_rehearsal or has_bound(backend.extra) or _thinks(backend) else DEFAULT_MAX_TOKENS[role]
 
 
 def has_bound(arguments: Mapping[str, Any]) -> bool:
@@ -65,6 +73,18 @@ def bound_in(arguments: Mapping[str, Any]) -> int | None:
 def _sources(arguments: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     body: object = arguments.get("extra_body")
     return [arguments, cast("Mapping[str, Any]", body)] if isinstance(body, Mapping) else [arguments]
+
+
+def _thinks(backend: Backend) -> bool:
+    may_think = profile_of(backend).get("supports_thinking", False) or _THINKING_NAMES.search(backend.model) is not None
+    return not thinking_is_off(backend) and (may_think or thinks_by_name(backend))
+
+
+def thinks_by_name(backend: Backend) -> bool:
+    """Return True if a model thinks by its name or the settings in `extra`."""
+    is_named = _THINKING_NAMES.search(backend.model) is not None and _PLAIN_NAMES.search(backend.model) is None
+    is_set = not {"reasoning_effort", "thinking"}.isdisjoint(backend.extra)
+    return not thinking_is_off(backend) and (is_named or is_set)
 
 
 def context_warning(role: Role, backend: Backend, *, prompt: int, context: int | None) -> str | None:

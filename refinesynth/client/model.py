@@ -23,11 +23,12 @@ from refinesynth.client.budget.price_table import unknown
 from refinesynth.client.budget.tracker import Price
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, classify_error
 from refinesynth.client.completion_parsing import ReadCompletion, read_completion
-from refinesynth.client.default_limits import BOUND_NAMES, bound_in, bound_of, has_bound
+from refinesynth.client.default_limits import BOUND_NAMES, bound_in, bound_of, has_bound, thinks_by_name
 from refinesynth.client.failure_policy import FailurePolicy, PendingRequest, RequestCounts
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
 from refinesynth.client.reporting import report
 from refinesynth.client.request_arguments import (
+    can_force_tools,
     is_open,
     output_mode,
     profile_of,
@@ -103,8 +104,8 @@ class BackendModel(Model):
         self._uses_bounds = True
         """False once a completion had thoughts, which no default bound may cut, or a request rejected with its default
         bound succeeded without the bound."""
-        self._thinks = False
-        """True after a completion with thoughts: many servers look for stop sequences in thoughts as well."""
+        self._thinks = thinks_by_name(backend)
+        """True if thoughts are expected: many servers look for stop sequences in thoughts as well."""
         self._features = UnsupportedFeatures() if unsupported is None else unsupported
         # Looked up once, not for every request.
         self._server_name = server_name(backend)
@@ -269,9 +270,8 @@ class BackendModel(Model):
         else:
             answer, cost = await self._send(request, parameters, pending)
             policy.note_answer(request)
-        is_hidden = not answer.text and not answer.calls and answer.finish_reason == "length"
-        if answer.thinking or answer.usage.output_reasoning_tokens or is_hidden:
-            # Some providers hide the thoughts, and report only their tokens or nothing.
+        if answer.thinking or answer.usage.output_reasoning_tokens:
+            # Some providers hide the thoughts and report only their tokens.
             self._uses_bounds, self._thinks = False, True
         answer.check(max_tokens=bound_in(request))
         answer, artefact = answer.with_repaired_calls(parameters)
@@ -394,7 +394,7 @@ class BackendModel(Model):
             request["stop"] = stop
         if tools := request_arguments.tools(parameters, strict=strict):
             request["tools"] = tools
-            can_force = UnsupportedFeature.TOOL_CHOICE not in unsupported
+            can_force = UnsupportedFeature.TOOL_CHOICE not in unsupported and can_force_tools(self.backend, profile)
             request["tool_choice"] = request_arguments.tool_choice(parameters, settings, forced=can_force)
             if (parallel := settings.get("parallel_tool_calls")) is not None:
                 request["parallel_tool_calls"] = parallel

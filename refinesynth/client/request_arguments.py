@@ -225,6 +225,26 @@ def is_open(schema: object) -> bool:
     return any(is_open(child) for child in children)
 
 
+def thinking_is_off(backend: Backend) -> bool:
+    """Return True if the backend's settings switch thinking off."""
+    match dict(backend.extra):
+        case {"thinking": {"type": "disabled"}} | {"reasoning_effort": "none" | "disable"}:
+            return True
+        case {"enable_thinking": False} | {"extra_body": {"enable_thinking": False}}:
+            return True
+        case {"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}:
+            return True
+        case _:
+            return False
+
+
+def can_force_tools(backend: Backend, profile: ModelProfile) -> bool:
+    """Return True if a tool call can be forced; some models reject that always, some only while they think."""
+    thinks = profile.get("thinking_enabled_by_default", False) and not thinking_is_off(backend)
+    name = "supports_forced_tool_choice_with_thinking" if thinks else "supports_forced_tool_choice"
+    return profile.get("supports_forced_tool_choice", True) and profile.get(name, True)
+
+
 def with_cache_marks(request: dict[str, Any], role: str) -> dict[str, Any]:
     """Return the request with the marks by which Anthropic caches the beginning of a conversation.
 

@@ -208,6 +208,11 @@ async def test_stop_sequences_are_left_out_where_they_are_refused(text: str) -> 
     ("settings", "stops"),
     [
         ({"model": "hosted_vllm/any"}, [True, True]),
+        ({"model": "hosted_vllm/Qwen/Qwen3-8B"}, [False, False]),
+        ({"model": "hosted_vllm/Qwen/Qwen3-4B-Instruct-2507"}, [True, True]),
+        ({"model": "hosted_vllm/zai-org/GLM-4.6"}, [False, False]),
+        ({"model": "dashscope/qwen3.7-plus", "extra": {"enable_thinking": False}}, [True, True]),
+        ({"model": "hosted_vllm/any", "extra": {"reasoning_effort": "low"}}, [False, False]),
         ({"model": "hosted_vllm/Qwen/Qwen3-8B", "extra": {"stop": ["END"]}}, [True, True]),
         ({"model": "hosted_vllm/thoughtful"}, [True, False]),
     ],

@@ -39,11 +39,23 @@ BOUNDED = frozenset({Role.PLAYER, Role.DUNGEON_MASTER})
         ({"model": "hosted_vllm/any", "max_tokens": 90}, 90, 90),
         ({"model": "hosted_vllm/any", "extra": {"max_tokens": None}}, None, None),
         ({"model": "hosted_vllm/any", "extra": {"max_completion_tokens": 9}}, None, None),
-        ({"model": "openai/o3"}, 512, 768),
+        ({"model": "hosted_vllm/any", "extra": {"reasoning_effort": "low"}}, None, None),
+        ({"model": "hosted_vllm/Qwen/Qwen3-8B"}, None, None),
+        ({"model": "ollama_chat/qwen3:8b"}, None, None),
+        ({"model": "openai/o3"}, None, None),
+        ({"model": "hosted_vllm/deepseek-ai/DeepSeek-R1-Distill-Qwen-7B"}, None, None),
+        (
+            {
+                "model": "hosted_vllm/Qwen/Qwen3-8B",
+                "extra": {"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}},
+            },
+            512,
+            768,
+        ),
         ({"model": "rehearsal"}, None, None),
     ],
 )
-def test_a_turn_is_bounded(settings: dict[str, Any], player: int, master: int) -> None:
+def test_a_turn_is_bounded_unless_the_model_thinks(settings: dict[str, Any], player: int, master: int) -> None:
     backend = Backend.model_validate(settings)
     assert (bound_of(Role.PLAYER, backend), bound_of(Role.DUNGEON_MASTER, backend)) == (player, master)
     assert bound_of(Role.SCRIPT_WRITER, backend) == bound_of(Role.NARRATOR, backend) == backend.max_tokens
@@ -70,7 +82,6 @@ async def asked(*answers: object, role: Role = Role.PLAYER, **settings: Any) -> 
         completion("<think>Hm", finish_reason="length"),
         completion("", reasoning="Hm", finish_reason="length"),
         completion("", finish_reason="length", usage=HIDDEN),
-        completion("", finish_reason="length"),
     ],
 )
 async def test_a_bound_that_cuts_thoughts_is_left_out_from_then_on(cut: object) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from refinesynth.backends import PRESETS, Backend, OutputMode
-from refinesynth.client.request_arguments import is_open, output_mode, profile_of
+from refinesynth.client.request_arguments import can_force_tools, is_open, output_mode, profile_of
 
 
 def mode(backend: Backend) -> str | None:
@@ -44,6 +44,21 @@ def test_the_user_has_the_last_word(model: str, chosen: OutputMode) -> None:
     assert profile.get("default_structured_output_mode") == chosen.value
     if chosen is OutputMode.NATIVE:
         assert profile.get("supports_json_schema_output")
+
+
+def test_thinking_models_are_not_forced_to_call_tools() -> None:
+    thinking = Backend(model="deepseek/deepseek-flash")
+    silent = PRESETS["deepseek"].backend
+    reasoner = Backend(model="deepseek/deepseek-reasoner")
+    assert not can_force_tools(thinking, profile_of(thinking))
+    assert can_force_tools(silent, profile_of(silent))
+    assert not can_force_tools(reasoner, profile_of(reasoner))
+    assert can_force_tools(Backend(model="gpt-4o"), profile_of(Backend(model="gpt-4o")))
+
+
+def test_reasoning_effort_none_turns_thinking_off_too() -> None:
+    backend = Backend(model="deepseek/deepseek-flash", extra={"reasoning_effort": "none"})
+    assert can_force_tools(backend, profile_of(backend))
 
 
 @pytest.mark.parametrize(
