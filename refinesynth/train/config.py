@@ -3,6 +3,7 @@
 `train/layered_settings.py` reads a `TrainConfig` from recipes, files and the command line.
 """
 
+import keyword
 import math
 import re
 from typing import Annotated, Any, Final, Literal, Self
@@ -35,6 +36,19 @@ HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
 """Pattern of a hub name with its owner."""
 PATH_FIELDS: Final = ("data", "model", "output", "tokenizer", "chat_template", "deepspeed")
 """Fields that may hold paths."""
+
+_RESERVED: Final = frozenset({"add_generation_prompt", "continue_final_message", "documents", "messages", "tools"})
+"""Variables that every rendering sets in a chat template, in addition to special tokens."""
+
+
+def _check_variable_name(name: str) -> str:
+    """Raises: ValueError: No chat template can have a variable of this name, or every rendering sets it."""
+    if not name.isidentifier() or keyword.iskeyword(name) or name in _RESERVED or name.endswith(("_token", "_tokens")):
+        raise ValueError("expected the name of a variable that the chat template reads, such as enable_thinking")
+    return name
+
+
+TemplateName = Annotated[str, AfterValidator(_check_variable_name)]
 
 _MODEL_CONFIG = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
@@ -114,7 +128,7 @@ class TrainConfig(BaseModel):
     """Hub name, folder or GGUF file; by default the model's."""
     chat_template: Annotated[str | None, Option(MODEL, "NAME-OR-FILE")] = None
     """llama-3, chatml or react, or a file with a Jinja chat template; by default the tokenizer's, else react."""
-    chat_template_kwargs: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    chat_template_kwargs: dict[TemplateName, JsonValue] = Field(default_factory=dict[str, JsonValue])
     """Variables of the chat template, such as enable_thinking: false; defaults of the tuned tokenizer's template."""
     form: Annotated[Literal["react", "tools"], Option(LEARNING)] = "react"
     """Form of trajectories for the chat template: `react` as text, `tools` with each action as a native tool call and

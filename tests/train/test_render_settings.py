@@ -8,8 +8,9 @@ import tiny
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
-from prompted import PLAIN, spoken, tokenizer_of
+from prompted import PLAIN, configured, spoken, tokenizer_of
 
+from refinesynth.errors import InputError
 from refinesynth.train.labelled_conversation import Conversation, Turn, TurnLabel
 from refinesynth.train.render import Renderer, TemplateError
 from refinesynth.train.tokens import Label
@@ -160,6 +161,8 @@ def test_variables_that_a_template_does_not_read_are_refused() -> None:
             TemplateError, match=rf"chat_template_kwargs gives '{name}', and the chat template reads nothing"
         ):
             Renderer(tiny.tokenizer("qwen3"), chat_template_kwargs={name: False})
+    with pytest.raises(InputError, match=r"chat_template_kwargs.tools is 'tools'.*name of a variable"):
+        configured("--set chat_template_kwargs.tools=[]")
 
 
 def test_the_other_templates_of_a_tokenizer_are_kept() -> None:
