@@ -137,6 +137,12 @@ async def test_a_server_that_is_not_there_is_unreached(monkeypatch: pytest.Monke
         assert CANARY not in told(caught.value)
 
 
+async def test_a_packed_answer_is_unpacked() -> None:
+    packed = gzip.compress(ANSWER)
+    async with talking(sends(http(packed, "Content-Encoding: gzip"))) as url, aclosing(lean(url)) as asked:
+        assert await asked(messages=MESSAGES) == completion()
+
+
 async def test_a_redirect_is_not_followed(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = Reply("", status=307, headers={"location": f"{server.url}/elsewhere"})
     server.replies.append(elsewhere)

@@ -113,6 +113,15 @@ async def test_a_crash_that_only_a_schema_brings_is_found_out_by_asking_without(
     assert answering.unsupported == {UnsupportedFeature.SCHEMA}
 
 
+async def test_a_server_that_crashes_over_everything_lacks_nothing() -> None:
+    server = Server(messages=(500, "Internal Server Error"))
+    answering = model(server, BACKEND.model_copy(update={"retries": 4}))
+    with pytest.raises(RunStopped, match="stays down"):
+        await ask(answering)
+    assert server.forms() == ["schema", "schema", "tool", "schema", "schema", "schema"]
+    assert not answering.unsupported
+
+
 async def test_a_schema_that_was_taken_before_is_not_what_a_refusal_is_about() -> None:
     server = Server()
     answering = model(server)

@@ -1,10 +1,12 @@
 """Each role: what it sends, what it makes of the answer, and what happens to an answer that cannot be used."""
 
 import pytest
+from pydantic_ai.exceptions import ContentFilterError
 from samples import SHED, dm, player
 from scripted import PROMPTS, Scripted, as_json, said
 
 from refinesynth.chat import render_turns
+from refinesynth.errors import EpisodeAbandoned, RunStopped
 from refinesynth.prompts import Prompts
 from refinesynth.prompts.data_blocks import read_blocks
 from refinesynth.roles import CallLimit, CallLimitReached, DungeonMaster, InvalidAnswer, Narrator, Player, ScriptWriter
@@ -210,3 +212,13 @@ async def test_calls_are_shared_and_bounded() -> None:
     assert calls.spent
     with pytest.raises(CallLimitReached, match="the 3 completions that an episode may ask for are used up"):
         await master.narrate(SHED, (), "take key")
+
+
+async def test_errors_of_the_model_pass_through_and_refusals_abandon_the_episode() -> None:
+    view = render_turns(SHED, ())
+    for error in (RunStopped("no key"), EpisodeAbandoned("too long")):
+        with pytest.raises(type(error), match=str(error)):
+            await Player(Scripted([error]).model, PROMPTS).act(view)
+    with pytest.raises(EpisodeAbandoned, match="scripted refused to answer: filtered") as refused:
+        await Player(Scripted([ContentFilterError("filtered")]).model, PROMPTS).act(view)
+    assert not isinstance(refused.value, InvalidAnswer)

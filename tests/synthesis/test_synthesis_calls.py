@@ -181,3 +181,15 @@ async def test_a_player_without_tools_plays_in_text_and_its_provenance_says_so(t
     assert {one["lacks"] for one in events(found.path, "goes_without")} == {"tools", "response_format"}
     # Once for the backend: the script writer finds out both.
     assert workers > 1 or call.refused == 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("form", ["tools", "react"])
+async def test_a_run_that_goes_on_knows_what_the_server_lacks(tmp_path: Path, form: str) -> None:
+    settings: dict[str, Any] = {"player_form": form, "concurrency": 3}
+    whole = await rs.synthesize(n=6, call=Mannered(bare), output=tmp_path / "whole", **settings)
+    await rs.synthesize(n=2, call=Mannered(bare), output=tmp_path / "parts", **settings)
+    later = Mannered(bare)
+    parts = await rs.synthesize(n=6, call=later, output=tmp_path / "parts", **settings)
+    assert contents(parts.path) == contents(whole.path)
+    assert later.refused == 0
