@@ -112,10 +112,7 @@ class BatchServer(ThreadServer):
 
     def _begun(self, name: str, asked: Line) -> Line:
         common = {"id": name, "object": "batch", "created_at": 0, "status": "in_progress"}
-        return {
-            **common,
-            **{key: asked[key] for key in ("completion_window", "endpoint", "input_file_id", "metadata")},
-        }
+        return {**common, **{key: asked[key] for key in ("completion_window", "endpoint", "input_file_id", "metadata")}}
 
     def lines(self, batch: Line) -> list[Line]:
         return [json.loads(line) for line in self.files[batch["input_file_id"]].splitlines()]

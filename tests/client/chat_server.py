@@ -36,14 +36,7 @@ def completion(content: object = "hello", **message: Any) -> dict[str, Any]:
         "message": {"role": "assistant", "content": content, **message},
         "finish_reason": finish_reason,
     }
-    return {
-        "id": "c1",
-        "object": "chat.completion",
-        "created": 0,
-        "model": model,
-        "choices": [choice],
-        "usage": usage,
-    }
+    return {"id": "c1", "object": "chat.completion", "created": 0, "model": model, "choices": [choice], "usage": usage}
 
 
 def says(content: object = "hello", **message: Any) -> Reply:

@@ -1,7 +1,6 @@
-"""Cache marks for Anthropic, and the same requests on both paths."""
+"""Cache marks for Anthropic."""
 
 import json
-from typing import Any
 
 import pytest
 from backend_doubles import Scripted
@@ -11,11 +10,10 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 
 from refinesynth import Backend
 from refinesynth.backends import Role
-from refinesynth.client import litellm_sdk, open_model
+from refinesynth.client import litellm_sdk
 from refinesynth.client.model import BackendModel
 from refinesynth.client.session import Session
 
-ROLES = (Role.SCRIPT_WRITER, Role.PLAYER, Role.DUNGEON_MASTER)
 CONVERSATION: list[ModelMessage] = [
     ModelRequest.user_text_prompt("look", instructions="Play."),
     ModelResponse(parts=[TextPart("seen")]),
@@ -23,23 +21,12 @@ CONVERSATION: list[ModelMessage] = [
 ]
 
 
-async def asked(model: str) -> dict[tuple[str, Role], list[dict[str, Any]]]:
-    """What two episodes ask, twice in each role."""
-    call = Scripted()
-    answering = BackendModel(Backend(model=model), call=call)
-    found: dict[tuple[str, Role], list[dict[str, Any]]] = {}
-    for session in (Session("000001-ab", seed=1), Session("000002-cd", seed=1)):
-        for role in ROLES:
-            for _ in range(2):
-                await model_request(session.model(role, answering), CONVERSATION)
-            found[session.id, role] = call.requests[-2:]
-    return found
-
-
 async def test_what_grows_is_marked_for_anthropic_and_what_changes_is_not() -> None:
-    mark = {"cache_control": {"type": "ephemeral"}}
-    for (_, role), (request, _) in (await asked("anthropic/claude-sonnet-5-5")).items():
-        first, *between, last = request["messages"]
+    mark, call = {"cache_control": {"type": "ephemeral"}}, Scripted()
+    answering = BackendModel(Backend(model="anthropic/claude-sonnet-5-5"), call=call)
+    for role in (Role.SCRIPT_WRITER, Role.PLAYER, Role.DUNGEON_MASTER):
+        await model_request(Session("000001-ab", seed=1).model(role, answering), CONVERSATION)
+        first, *between, last = call.requests[-1]["messages"]
         converses = role is not Role.SCRIPT_WRITER
         assert first["content"] == ([{"type": "text", "text": "Play.", **mark}] if converses else "Play.")
         assert last["content"] == ([{"type": "text", "text": "go", **mark}] if role is Role.PLAYER else "go")
@@ -62,16 +49,3 @@ async def test_anthropic_gets_the_marks_and_its_bill_is_read(
     assert body["system"][0]["cache_control"] == {"type": "ephemeral"}
     assert [one["content"][-1].get("cache_control") for one in body["messages"]] == [None, None, {"type": "ephemeral"}]
     assert (response.usage.cache_read_tokens, response.usage.cache_write_tokens) == (4, 3)
-
-
-@pytest.mark.process
-async def test_both_paths_post_the_same(server: ChatServer) -> None:
-    for path in ("direct", "litellm"):
-        backend = Backend.model_validate({"model": "openai/served", "base_url": server.url, "path": path})
-        model = open_model(backend)
-        await model_request(Session("e1", seed=1).model(Role.PLAYER, model), CONVERSATION)
-        await model.aclose()
-    direct, through_litellm = server.bodies
-    assert direct == through_litellm
-    ours = [{name: value for name, value in one.items() if name.startswith("x-")} for one in server.headers]
-    assert ours[0] == {name: value for name, value in ours[1].items() if not name.startswith("x-stainless")}

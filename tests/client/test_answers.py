@@ -8,7 +8,7 @@ import pytest
 from chat_server import calls_tool, completion
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic_ai.messages import TextPart, ThinkingPart, ToolCallPart
+from pydantic_ai.messages import TextPart, ToolCallPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
@@ -22,11 +22,6 @@ TEXT = ModelRequestParameters()
 NATIVE = ModelRequestParameters(output_mode="native", output_object=OutputObjectDefinition(json_schema={}))
 TOOL = ModelRequestParameters(output_mode="tool", output_tools=[ToolDefinition(name="final")], allow_text_output=False)
 
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=8,
-)
 _PLAIN = st.text(st.characters(codec="utf-8")) | st.booleans() | st.integers(-(2**53), 2**53) | st.none()
 
 
@@ -37,24 +32,6 @@ def outcome(raw: object) -> ReadCompletion | UnusableAnswer:
     except UnusableAnswer as fault:
         return fault
     return answer
-
-
-def test_text_is_text() -> None:
-    answer = read_completion(completion(" hello\n"))
-    answer.check(max_tokens=None)
-    assert answer.parts(TEXT) == [TextPart(" hello\n")]
-
-
-def test_thinking_comes_before_the_text() -> None:
-    thinking, text = read_completion(completion("t", reasoning_content="hm")).parts(TEXT)
-    assert isinstance(thinking, ThinkingPart)
-    assert (thinking.content, text) == ("hm", TextPart("t"))
-
-
-def test_a_tool_call_keeps_name_id_and_arguments() -> None:
-    (call,) = read_completion(calls_tool("final", '{"a": 1}')).parts(TOOL)
-    assert isinstance(call, ToolCallPart)
-    assert (call.tool_name, call.args, call.tool_call_id) == ("final", '{"a": 1}', "t1")
 
 
 @pytest.mark.parametrize(("arguments", "args"), [({"a": 1}, '{"a": 1}'), (None, "{}"), ("{'a': 1,}", '{"a":1}')])
@@ -109,7 +86,6 @@ def test_whatever_a_server_says_can_be_kept_and_takes_bounded_room(where: str, s
     [
         (completion("cut", finish_reason="length"), FailureAction.RETRY, ErrorCategory.CONTENT),
         (completion(None), FailureAction.RETRY, ErrorCategory.CONTENT),
-        (completion(" \n"), FailureAction.RETRY, ErrorCategory.CONTENT),
         (completion(None, reasoning_content="only thinking"), FailureAction.RETRY, ErrorCategory.CONTENT),
         (completion("x" * (MAX_CHARACTERS + 1)), FailureAction.RETRY, ErrorCategory.CONTENT),
         (completion("bad", finish_reason="content_filter"), FailureAction.ABANDON, ErrorCategory.POLICY),
@@ -124,9 +100,7 @@ def test_whatever_a_server_says_can_be_kept_and_takes_bounded_room(where: str, s
         ({**completion(), "choices": []}, FailureAction.RETRY, ErrorCategory.CONTENT),
         ({"choices": [], "usage": {"total_tokens": 0}}, FailureAction.RETRY, ErrorCategory.SERVER),
         ({}, FailureAction.RETRY, ErrorCategory.SERVER),
-        ([], FailureAction.RETRY, ErrorCategory.SERVER),
         (None, FailureAction.RETRY, ErrorCategory.SERVER),
-        ("text", FailureAction.RETRY, ErrorCategory.SERVER),
         ({"choices": [1]}, FailureAction.RETRY, ErrorCategory.SERVER),
         ({"choices": [{"message": "text"}]}, FailureAction.RETRY, ErrorCategory.SERVER),
         (completion(tool_calls=[{"function": {"name": None}}]), FailureAction.RETRY, ErrorCategory.CONTENT),
@@ -237,9 +211,7 @@ STORY = " ".join(
         (STORY, 3_000, 512, 512, "raise max_tokens"),
         (STORY, 3_000, 1_024, None, "raise max_tokens"),
         (STORY, 3_001, 1_095, None, "they fill a context of 4,096 tokens; serve a longer one"),
-        (STORY, 3_000, 1_095, None, "they fill a context of 4,095 tokens"),
         (STORY, 4_849, 3_343, 8_000, "they fill a context of 8,192 tokens"),
-        (STORY, 3_000, 1_000, None, "raise max_tokens"),
         ("Then it waits. " * 200, 3_000, 512, 512, "repeated itself until it was cut off at max_tokens=512"),
         ("\n" * 900, 4_849, 3_343, None, "more tokens do not help"),
     ],
@@ -250,12 +222,3 @@ def test_a_cut_answer_gives_advice_by_its_cause(
     usage = {"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer}
     with pytest.raises(UnusableAnswer, match=advice):
         read_completion(completion(text, finish_reason="length", usage=usage)).check(max_tokens=max_tokens)
-
-
-@given(_JSON, st.sampled_from(["choices", "message", "content", "tool_calls", "usage", "finish_reason", "model", "id"]))
-def test_garbage_anywhere_is_a_fault_or_an_answer_and_never_an_error(garbage: object, where: str) -> None:
-    raw = completion()
-    place: dict[str, Any] = raw if where in raw else raw["choices"][0]
-    (place if where in place else place["message"])[where] = garbage
-    read = outcome(raw)
-    assert isinstance(read, UnusableAnswer) or read.parts(NATIVE)

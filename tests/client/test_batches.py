@@ -148,13 +148,7 @@ anyio.run(lambda: synthesize(people, 4, backend, play="narrated", batch=True, ou
 @both
 async def test_killed_between_sending_and_looking_nothing_is_sent_twice(server: BatchServer, tmp_path: Path) -> None:
     server.manners = Manners(hangs_at="look")
-    command = [
-        sys.executable,
-        "-c",
-        KILLED,
-        backend(server).model_dump_json(exclude_unset=True),
-        str(tmp_path / "run"),
-    ]
+    command = [sys.executable, "-c", KILLED, backend(server).model_dump_json(exclude_unset=True), str(tmp_path / "run")]
     async with await anyio.open_process([*command, *PEOPLE], stdout=None, stderr=None) as process:
         assert await anyio.to_thread.run_sync(server.hanging.wait, 120)
         process.kill()
@@ -302,12 +296,6 @@ async def test_without_anthropics_sdk_the_extra_is_named_before_anything_is_writ
     with pytest.raises(ConfigurationError, match=r"refinesynth\[anthropic\]"):
         await synthesize(PEOPLE, 1, asked, play="narrated", batch=True, output=tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-async def test_a_run_that_writes_nothing_has_nothing_to_batch(server: BatchServer, tmp_path: Path) -> None:
-    first = await run(server, tmp_path / "first", n=1, play="live", batch=False)
-    with pytest.raises(ConfigurationError, match="asks neither"):
-        await synthesize(None, 1, backend(server), scripts=first.path, batch=True, output=tmp_path / "second")
 
 
 def test_a_batch_costs_what_the_map_says_and_else_half() -> None:

@@ -14,17 +14,12 @@ from refinesynth.errors import InputError
     ("text", "usd", "tokens"),
     [
         ("50usd", 50, None),
-        ("0.5usd", 0.5, None),
         (".5 USD", 0.5, None),
         ("$50", 50, None),
-        ("50$", 50, None),
-        ("1_000 dollars", 1000, None),
         ("20Mtok", None, 20e6),
         ("800ktok", None, 800e3),
-        ("800K tokens", None, 800e3),
         ("1e6 tok", None, 1e6),
         ("1.5Gtok", None, 1.5e9),
-        ("123token", None, 123),
         ("50usd,20Mtok", 50, 20e6),
         (" 20Mtok , $50 ", 50, 20e6),
     ],
@@ -60,13 +55,6 @@ def test_a_limit_is_a_number_above_zero(value: float) -> None:
     for limits in ({"usd": value}, {"tokens": value}):
         with pytest.raises(InputError, match="above 0"):
             Budget(**limits)
-
-
-def test_what_is_given_for_a_budget() -> None:
-    assert Budget.of(None) is None
-    assert Budget.of("5usd") == Budget.of(Budget(usd=5)) == Budget(usd=5)
-    with pytest.raises(InputError, match="expected Budget"):
-        Budget.of(5)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_budget_reads_as_a_sentence_has_it() -> None:

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 import httpx
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from refinesynth.backends import Backend
 from refinesynth.client.classify_error import ErrorCategory, FailureAction, UnusableAnswer, classify_error
@@ -62,7 +60,6 @@ def caused(error: Exception, cause: BaseException) -> Exception:
 SORTED: dict[tuple[FailureAction, ErrorCategory], tuple[Exception, ...]] = {
     (FailureAction.RETRY, ErrorCategory.RATE_LIMIT): (
         StatusError(429, "slow down"),
-        StatusError("429", "slow down"),
         StatusError(429, GOOGLES),
         StatusError(429, "Quota exceeded: tokens per minute"),
         StatusError(429, "Usage limit reached: 60 requests per minute"),
@@ -90,10 +87,8 @@ SORTED: dict[tuple[FailureAction, ErrorCategory], tuple[Exception, ...]] = {
         StatusError(401, "content policy"),
         StatusError(403, "forbidden"),
         StatusError(400, "API key not valid. Please pass a valid API key."),
-        StatusError(400, "API key expired. Please renew the API key."),
         StatusError(400, "The security token included in the request is expired"),
         StatusError(400, "This organization has been disabled."),
-        StatusError(400, "Organization has been restricted. Please reach out to support."),
     ),
     (FailureAction.STOP, ErrorCategory.NOT_FOUND): (
         StatusError(400, "Invalid model name passed in model=m. Call `/v1/models`"),
@@ -114,7 +109,6 @@ SORTED: dict[tuple[FailureAction, ErrorCategory], tuple[Exception, ...]] = {
         # It loads no more.
         StatusError(503, "model foo failed loading: CUDA out of memory"),
         StatusError(503, "Model x not loaded due to out of memory"),
-        StatusError(502),
         StatusError(529, "overloaded"),
         caused(httpx.ConnectError("x"), ConnectionResetError()),
         OSError("no route"),
@@ -123,7 +117,6 @@ SORTED: dict[tuple[FailureAction, ErrorCategory], tuple[Exception, ...]] = {
         StatusError(200, "Unable to get json response"),
         StatusError(422, "Error converting to valid response block"),
         caused(StatusError(500), json.JSONDecodeError("x", "", 0)),
-        orjson.JSONDecodeError("x", "", 0),
         RecursionError("deep"),
     ),
     (FailureAction.RETRY, ErrorCategory.UNREACHED): (
@@ -147,10 +140,7 @@ SORTED: dict[tuple[FailureAction, ErrorCategory], tuple[Exception, ...]] = {
         StatusError(400, "This model's maximum context length is 8192"),
         StatusError(413),
     ),
-    (FailureAction.ABANDON, ErrorCategory.REJECTED): (
-        StatusError(400, "bad schema"),
-        StatusError(422),
-    ),
+    (FailureAction.ABANDON, ErrorCategory.REJECTED): (StatusError(400, "bad schema"), StatusError(422)),
     (FailureAction.STOP, ErrorCategory.REJECTED): (UnsupportedParamsError(400, "gpt-5 does not support temperature"),),
     (FailureAction.RETRY, ErrorCategory.CONTENT): (UnusableAnswer("gave an empty answer"),),
 }
@@ -170,7 +160,6 @@ AZURES: object = [{"prompt_index": 0, "content_filter_results": {"hate": {"filte
 REFUSALS: dict[ErrorCategory, tuple[tuple[int, object], ...]] = {
     ErrorCategory.POLICY: (
         (400, {"error": {"code": "1301", "message": Z_AI}, "contentFilter": [{"level": 1}]}),
-        (400, {"error": {"code": "1301", "message": "xyz"}}),
         (400, {"code": "DataInspectionFailed", "message": "Output data may contain inappropriate content."}),
         (400, {"error": {"message": "The system detected potentially unsafe or sensitive content"}}),
         (400, {"error": {"message": "The request was rejected because it was considered high risk"}}),
@@ -181,6 +170,7 @@ REFUSALS: dict[ErrorCategory, tuple[tuple[int, object], ...]] = {
         (200, {"choices": [], "prompt_filter_results": AZURES}),
         (200, {"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": {"promptTokenCount": 3}}),
         (200, {"error": {"code": "content_filter", "message": "no"}}),
+        (400, {"error": {"code": "content_filter", "message": "The response was"}}),
     ),
     ErrorCategory.RATE_LIMIT: (
         (400, {"message": "Too many tokens, please wait before trying again."}),
@@ -188,7 +178,6 @@ REFUSALS: dict[ErrorCategory, tuple[tuple[int, object], ...]] = {
         (400, {"code": "Throttling.BurstRate", "message": "Request rate increased too quickly"}),
         (403, {"error": {"message": "您的账户已达到速率限制"}}),
         (429, {"error": {"code": "1302", "message": "您当前使用该API的并发数过高"}}),
-        (200, {"error_code": 18, "error_msg": "Open api qps request limit reached"}),
         (200, {"error": {"message": "Provider returned error", "code": "429"}}),
         (200, {"error": {"message": "no", "code": "rate_limit_exceeded"}}),
         (200, [{"error": {"code": 429, "message": "x", "status": "RESOURCE_EXHAUSTED"}}]),
@@ -218,16 +207,15 @@ REFUSALS: dict[ErrorCategory, tuple[tuple[int, object], ...]] = {
         (529, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
         (200, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
         (200, {"error": "model is overloaded", "choices": None}),
-        (200, {"error": {"message": "boom", "code": "server_error"}}),
         (200, {"code": 500, "message": "internal", "success": False}),
         (200, {"success": False, "errors": [{"code": 7003, "message": "no"}, {"code": 1}], "result": None}),
         (200, {"error": True}),
+        (500, {"error": {"message": "rate limit reached upstream"}}),
         (200, SPRING),
     ),
     ErrorCategory.TIMEOUT: ((200, {"error": {"code": 504, "message": "late"}}),),
     ErrorCategory.REJECTED: (
         (200, {"detail": [{"loc": ["body", "seed"], "msg": "extra inputs are not allowed"}]}),
-        (200, {"error": {"type": "invalid_request_error", "message": "no"}}),
         (400, {"detail": "Stream must be set to true"}),
     ),
 }
@@ -322,12 +310,6 @@ def test_a_web_page_is_told_from_an_answer(error: Exception, page: str | None) -
     assert found is None if page is None else found is not None and found.startswith(page)
 
 
-def test_a_page_with_404_is_a_gateways_and_no_word_about_the_model() -> None:
-    fault = classify_error(StatusError(404, PAGE), BACKEND)
-    assert (fault.action, fault.category) == (FailureAction.RETRY, ErrorCategory.SERVER)
-    assert fault.message == "mine sent something that is no completion (a web page: 'Sign in')"
-
-
 def test_the_backends_own_key_is_in_no_message_whatever_its_variable_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_LOGIN", "canary.0123456789")
     backend = BACKEND.model_copy(update={"api_key_env": "MY_LOGIN"})
@@ -343,22 +325,6 @@ def test_messages_are_one_short_line_without_tracebacks() -> None:
     text = 'litellm.APIError: APIError: FooException - said no\nTraceback (most recent call last):\n  File "x"'
     assert classify_error(StatusError(400, text), BACKEND).message == "mine rejects the request with HTTP 400 (said no)"
     assert len(classify_error(StatusError(400, "x" * 10_000), BACKEND).message) < 500
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        (
-            "Cannot connect to host 127.0.0.1:9 ssl:<ssl.SSLContext object at 0x7fd4de66fb60> [Connect call failed]",
-            "Cannot connect to host 127.0.0.1:9 [Connect call failed]",
-        ),
-        ("Cannot connect to host h:80 ssl:default [x]", "Cannot connect to host h:80 [x]"),
-        ("in <function f at 0x7FD4> it broke", "in it broke"),
-        ("not <html> at 5 < 6 nor at 0x7f", "not <html> at 5 < 6 nor at 0x7f"),
-    ],
-)
-def test_python_objects_are_left_out_of_messages(text: str, shown: str) -> None:
-    assert f"({shown})" in classify_error(StatusError(400, text), BACKEND).message
 
 
 def test_what_decides_may_stand_behind_a_long_echo() -> None:
@@ -404,11 +370,3 @@ def test_chains_that_bite_their_tail_end() -> None:
     first, second = StatusError(None, "a"), StatusError(None, "b")
     first.__cause__, second.__cause__ = second, first
     assert classify_error(first, BACKEND).action is FailureAction.STOP
-
-
-@given(st.text(), st.none() | st.integers(), st.sampled_from([StatusError, APIConnectionError, ValueError, OSError]))
-def test_anything_is_sorted(text: str, status: int | None, kind: type[Exception]) -> None:
-    error = kind(status, text) if issubclass(kind, StatusError) else kind(text)
-    fault = classify_error(error, BACKEND)
-    assert fault.message
-    assert "{" not in fault.message or "{" in text

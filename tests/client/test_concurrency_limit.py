@@ -74,13 +74,6 @@ def test_a_server_that_queues_is_left_between_nearly_full_and_a_seventh_too_full
     assert max(late) <= 1.2 * 1.14 * capacity + 2
 
 
-@given(st.integers(1, 8))
-def test_slowness_alone_never_leads_below_eight(capacity: int) -> None:
-    late = Traffic(ConcurrencyLimit()).answers(queueing(capacity), 10_000)[5_000:]
-    assert min(late) >= 8
-    assert middle(late) <= 16
-
-
 def test_a_server_that_shrinks_is_followed() -> None:
     traffic = Traffic(ConcurrencyLimit())
     traffic.answers(queueing(200), 60_000)

@@ -62,10 +62,7 @@ def episode(*, allowed: float | None, seconds_a_call: float) -> EpisodeOutcome:
         return await rehearsal(**request)
 
     async def play() -> EpisodeOutcome:
-        settings = settings_for(
-            attempts=Attempts(scripts=50, answers=0, calls=None),
-            deadline=allowed,
-        )
+        settings = settings_for(attempts=Attempts(scripts=50, answers=0, calls=None), deadline=allowed)
         return await play_episode(
             Persona(text="A night porter in a small hotel who repairs clocks."),
             index=0,

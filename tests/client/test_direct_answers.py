@@ -9,7 +9,7 @@ from chat_server import ChatServer, Reply, calls_tool, completion, fails, says
 
 from refinesynth.backends import Backend, Completion
 from refinesynth.client import litellm_sdk
-from refinesynth.client.classify_error import ErrorCategory, FailureAction, classify_error
+from refinesynth.client.classify_error import classify_error
 from refinesynth.client.completion_parsing import read_completion
 from refinesynth.client.http.direct_client import DirectCompletion
 from refinesynth.client.http.reply import HttpError, read_reply
@@ -66,7 +66,6 @@ REFUSALS = {
     "balance": error(402, "Insufficient Balance", "unknown_error", "invalid_request_error"),
     "country": error(403, "Country, region, or territory not supported", "request_forbidden", "unsupported_country"),
     "detail": Reply(json.dumps({"detail": [{"loc": ["body", "messages"], "msg": "field required"}]}), status=422),
-    "detail in words": Reply(json.dumps({"detail": "Unauthorized"}), status=401),
     "upstream": error(429, "Provider returned error", code=429),
 }
 BROKEN = {
@@ -74,12 +73,9 @@ BROKEN = {
     "page": PAGE,
     "cut": Reply('{"id": "x", "choices": [{"ind'),
     "list": Reply("[1, 2]"),
-    "text": Reply('"x"'),
-    "null": Reply("null"),
     "object": Reply("{}"),
     "deep": Reply("[" * 100_000 + "]" * 100_000),
     "no choices": Reply(json.dumps({**completion(), "choices": []})),
-    "choices null": Reply(json.dumps({**completion(), "choices": None})),
     "choices text": Reply(json.dumps({**completion(), "choices": "x"})),
     "choice of no kind": Reply(json.dumps({**completion(), "choices": [1]})),
     "no message": choice(message=None),
@@ -108,16 +104,11 @@ BROKEN = {
     "refusal": says(None, refusal="no"),
     "nothing": says(None),
     "cut off": says("hi", finish_reason="length"),
-    "cut off, in other words": says("hi", finish_reason="max_tokens"),
     "filtered": says("hi", finish_reason="content_filter"),
-    "filtered, in other words": says("hi", finish_reason="sensitive"),
     "filtered, by Gemini": says("hi", finish_reason="SAFETY"),
-    "aborted": says("hi", finish_reason="abort"),
-    "broken off": says("hi", finish_reason="network_error"),
     "error": says("hi", finish_reason="error"),
     "window": says("hi", finish_reason="model_context_window_exceeded"),
     "no reason": says("hi", finish_reason=None),
-    "empty reason": says("hi", finish_reason=""),
     "reason of no kind": says("hi", finish_reason=7),
     "missing reason": Reply(
         json.dumps({**completion(), "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}}]})
@@ -138,17 +129,14 @@ READ = {
     "thought without a beginning": says("hm</think>hi"),
     "thought in other marks": says(" <seed:think>hm</seed:think>hi", reasoning_content="so"),
     "odd reason": says("hi", finish_reason="eos"),
-    "loud reason": says("hi", finish_reason="END_TURN"),
     "tool": Reply(json.dumps(calls_tool("f", "{}"))),
     "tool with an object": Reply(json.dumps(completion("hm", tool_calls=[{"id": "t", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}]))),
     "tools null": Reply(json.dumps(completion("hm", tool_calls=None))),
     "cached": says(usage={**BILL, "prompt_tokens_details": {"cached_tokens": 3}, "completion_tokens_details": {"reasoning_tokens": 2}}),
     "cached at DeepSeek": says(usage={**BILL, "prompt_cache_hit_tokens": 4, "prompt_cache_miss_tokens": 6}),
     "cached at Anthropic": says(usage={**BILL, "cache_read_input_tokens": 3, "cache_creation_input_tokens": 2}),
-    "details null": says(usage={**BILL, "prompt_tokens_details": None, "completion_tokens_details": None}),
     "no bill": says(usage=None),
     "bill as text": says(usage={"prompt_tokens": "12", "completion_tokens": "5"}),
-    "bill with fractions": says(usage={"prompt_tokens": 12.0, "completion_tokens": 5.0}),
     "bill of other names": says(usage={"input_tokens": 12, "output_tokens": 5}),
     "bill of a total": says(usage={"total_tokens": 17}),
     "bill of Ollama": Reply(json.dumps({**completion(usage=None), "prompt_eval_count": 12, "eval_count": 5})),
@@ -207,25 +195,6 @@ async def test_an_answer_is_the_same_on_both_paths(model: str, replies: dict[str
 
 
 @pytest.mark.parametrize(
-    ("reply", "expected"),
-    [
-        # litellm calls any fault with this phrase a rate limit.
-        (error(500, "rate limit reached upstream"), (ErrorCategory.SERVER, FailureAction.RETRY)),
-        # litellm's OpenAI client drops the code and so the reason.
-        (
-            error(400, "The response was", "content_filter", "content_filter"),
-            (ErrorCategory.POLICY, FailureAction.ABANDON),
-        ),
-    ],
-)
-async def test_some_faults_are_told_apart_better(
-    reply: Reply, expected: tuple[ErrorCategory, FailureAction], server: ChatServer
-) -> None:
-    lean, _ = await outcomes(server, "openai/served", reply)
-    assert lean[:2] == expected
-
-
-@pytest.mark.parametrize(
     ("reply", "text"),
     [
         (choice(message={"content": "hi"}), "hi"),
@@ -238,12 +207,6 @@ async def test_some_faults_are_told_apart_better(
 async def test_some_answers_are_read_that_litellm_refuses(reply: Reply, text: str, server: ChatServer) -> None:
     lean, _ = await outcomes(server, "openai/served", reply)
     assert lean[0] == text
-
-
-@pytest.mark.parametrize("usage", ["12 tokens", [12, 5]])
-async def test_a_bill_over_which_litellm_trips_costs_no_answer(usage: object, server: ChatServer) -> None:
-    for answer in await outcomes(server, "openai/served", says(usage=usage)):
-        assert answer[0] == "hello"
 
 
 def test_an_error_has_its_headers_and_what_the_server_said() -> None:

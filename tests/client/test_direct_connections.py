@@ -2,7 +2,6 @@
 end."""
 
 import asyncio
-import gc
 import gzip
 import socket
 import struct
@@ -15,7 +14,6 @@ import anyio.abc
 import orjson
 import pytest
 from chat_server import ChatServer, Reply, completion
-from pydantic_ai import models
 from yarl import URL
 
 from refinesynth.backends import Backend
@@ -127,12 +125,6 @@ def told(error: BaseException) -> str:
     return "".join(traceback.TracebackException.from_exception(error, capture_locals=True).format()) + repr(error)
 
 
-async def test_a_packed_answer_is_unpacked() -> None:
-    packed = gzip.compress(ANSWER)
-    async with talking(sends(http(packed, "Content-Encoding: gzip"))) as url, aclosing(lean(url)) as asked:
-        assert await asked(messages=MESSAGES) == completion()
-
-
 async def test_a_server_that_is_not_there_is_unreached(monkeypatch: pytest.MonkeyPatch) -> None:
     for url in ("http://127.0.0.1:9/v1", "http://nowhere.invalid/v1"):
         async with aclosing(lean(url, monkeypatch)) as asked:
@@ -143,6 +135,12 @@ async def test_a_server_that_is_not_there_is_unreached(monkeypatch: pytest.Monke
             is ErrorCategory.UNREACHED
         )
         assert CANARY not in told(caught.value)
+
+
+async def test_a_packed_answer_is_unpacked() -> None:
+    packed = gzip.compress(ANSWER)
+    async with talking(sends(http(packed, "Content-Encoding: gzip"))) as url, aclosing(lean(url)) as asked:
+        assert await asked(messages=MESSAGES) == completion()
 
 
 async def test_a_redirect_is_not_followed(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,26 +184,6 @@ def test_one_completion_serves_several_loops_and_leaves_nothing_open(server: Cha
 
     # Nobody closes it: each loop does when it ends. What stays open would be a ResourceWarning, and so an error.
     assert asyncio.run(ask()) == asyncio.run(ask()) == completion()["choices"]
-
-
-async def test_a_completion_that_nobody_has_any_more_closes_its_connections(server: ChatServer) -> None:
-    asked = lean(server.url)
-    await asked(messages=MESSAGES)
-    session = asked._session  # pyright: ignore[reportPrivateUsage]
-    assert session is not None
-    circle: list[object] = [asked]
-    circle.append(circle)
-    del asked, circle
-    gc.collect()
-    while not session.closed:  # noqa: ASYNC110 - nothing tells of it
-        await anyio.sleep(0.001)
-
-
-async def test_tests_can_forbid_requests(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "ALLOW_MODEL_REQUESTS", False)
-    with pytest.raises(RuntimeError):
-        await lean(server.url)(messages=MESSAGES)
-    assert not server.bodies
 
 
 async def test_a_proxy_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

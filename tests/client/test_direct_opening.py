@@ -85,15 +85,13 @@ def test_all_others_through_litellm(model: str) -> None:
         {"extra": {"drop_params": True}},
         {"extra": {"extra_body": {"model": "other"}}},
         {"extra": {"thinking": {"type": "enabled", "budget_tokens": 5}}},
+        # Those that only some models take that reason.
+        {"model": "gpt-5.1", "temperature": 0.5},
+        {"model": "gpt-5.1", "extra": {"reasoning_effort": "none"}},
     ],
 )
 def test_settings_that_only_litellm_understands_are_left_to_it(settings: dict[str, Any]) -> None:
     assert direct_obstacle(backend(**settings)) is not None
-
-
-@pytest.mark.parametrize("settings", [{"temperature": 0.5}, {"top_p": 0.5}, {"extra": {"reasoning_effort": "none"}}])
-def test_so_are_those_that_only_some_models_take_which_reason(settings: dict[str, Any]) -> None:
-    assert direct_obstacle(backend("gpt-5.1", **settings)) is not None
 
 
 @pytest.mark.parametrize("variable", ["SSL_VERIFY", "OPENAI_ORGANIZATION"])

@@ -19,13 +19,7 @@ from refinesynth.client.http.transport import COMMON_PARAMETERS, body_of, direct
 
 pytestmark = pytest.mark.process
 
-MODELS = [
-    "openai/served",
-    "gpt-4o",
-    "gpt-5.1",
-    "o3",
-    "hosted_vllm/Qwen/Qwen3-8B",
-]
+MODELS = ["openai/served", "gpt-4o", "gpt-5.1", "o3", "hosted_vllm/Qwen/Qwen3-8B"]
 """Some of each provider, and of OpenAI's families."""
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "fruit", "arguments": '{"name": "fig"}'}}

@@ -82,10 +82,6 @@ async def test_a_server_that_breaks_off_every_answer_stops_the_run() -> None:
     assert len(call.requests) == 18
 
 
-def test_a_budget_for_content_is_granted_once_more_where_all_was_recalled() -> None:
-    assert len(waits(*[EMPTY] * 3, content_retries=2, attempt=0)) == 3
-
-
 def test_a_server_that_was_never_there_is_given_up_on_in_seconds() -> None:
     for _ in range(20):
         waited = waits(*[ConnectionRefusedError()] * 9, met=False)
@@ -135,20 +131,3 @@ async def test_a_model_that_never_loads_stops_the_run_with_advice(caplog: pytest
         await ask(model)
     assert sum(slept) == 600
     assert [line for line in caplog.messages if "it is waited for, up to 600 s" in line] == caplog.messages
-
-
-async def test_what_already_says_what_it_means_passes_through() -> None:
-    model, call, slept = asking(RunStopped("the budget is spent"))
-    with pytest.raises(RunStopped, match="the budget is spent"):
-        await ask(model)
-    assert (len(call.requests), slept) == (1, [])
-
-
-async def test_cancellation_passes_through() -> None:
-    async def never(**_: object) -> object:
-        await anyio.sleep_forever()
-
-    model = BackendModel(Backend(model="m"), call=never)
-    with anyio.move_on_after(0.01) as scope:
-        await ask(model)
-    assert scope.cancelled_caught

@@ -25,8 +25,7 @@ SECOND = Backend(name="second", model="openai/second", base_url="http://second/v
 
 def pair(first: Scripted, second: Scripted) -> FallbackModel:
     return FallbackModel(
-        BackendModel(FIRST, call=first, limiter=limiter_of(FIRST, waits=False)),
-        BackendModel(SECOND, call=second),
+        BackendModel(FIRST, call=first, limiter=limiter_of(FIRST, waits=False)), BackendModel(SECOND, call=second)
     )
 
 
@@ -81,18 +80,20 @@ def test_an_outage_sends_requests_over_at_once_and_they_return_by_themselves() -
     assert longest == 0
 
 
-@pytest.mark.parametrize("answer", [completion("x", finish_reason="content_filter"), Refused(400, "bad prompt")])
-async def test_what_is_refused_for_its_content_is_refused(answer: object) -> None:
-    first, second = Scripted(answer), Scripted()
-    with pytest.raises(EpisodeAbandoned):
-        await ask(pair(first, second))
-    assert not second.requests
-
-
-async def test_what_the_budget_does_not_pay_for_is_not_paid_elsewhere() -> None:
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (completion("x", finish_reason="content_filter"), EpisodeAbandoned),
+        (Refused(400, "bad prompt"), EpisodeAbandoned),
+        (BudgetSpent("spent."), BudgetSpent),
+    ],
+)
+async def test_what_is_refused_for_its_content_or_not_paid_for_is_not_asked_elsewhere(
+    answer: object, error: type[Exception]
+) -> None:
     second = Scripted()
-    with pytest.raises(BudgetSpent):
-        await ask(pair(Scripted(BudgetSpent("spent.")), second))
+    with pytest.raises(error):
+        await ask(pair(Scripted(answer), second))
     assert not second.requests
 
 

@@ -154,25 +154,6 @@ async def test_a_mode_that_the_user_chose_stays_and_the_message_names_it(mode: O
     assert len(server.requests) == 5
 
 
-@pytest.mark.parametrize(
-    ("text", "settings"),
-    [
-        ("Unsupported value: 'temperature' does not support 0.7", "temperature"),
-        ("max_completion_tokens is too large", "max_tokens"),
-        ("unknown field `min_p`", "min_p"),
-        ("no", "output_mode and extra"),
-    ],
-)
-async def test_a_message_names_the_setting_that_the_server_named(text: str, settings: str) -> None:
-    server = Server(messages=(400, text))
-    answering = model(server, BACKEND.model_copy(update={"extra": {"min_p": 0.1}}))
-    for _ in range(4):
-        with pytest.raises(EpisodeAbandoned):
-            await ask(answering)
-    with pytest.raises(RunStopped, match=rf"look at {settings} of the backend\.$"):
-        await ask(answering)
-
-
 async def test_a_seed_that_is_refused_is_left_out_and_the_form_stays() -> None:
     server = Server(seed=(400, "Extra inputs are not permitted: seed"))
     answering = model(server)
@@ -230,12 +211,6 @@ async def test_stop_sequences_are_left_out_where_they_are_refused(text: str) -> 
     for _ in range(2):
         await ask(answering, stop_sequences=["\nObservation:"])
     assert [request.get("stop") for request in server.requests] == [["\nObservation:"], None, None]
-
-
-async def test_stop_sequences_of_the_backend_come_first() -> None:
-    server = Server()
-    await ask(model(server, Backend(model="rehearsal", extra={"stop": ["END"]})), stop_sequences=["\nObservation:"])
-    assert server.requests[0]["stop"] == ["END"]
 
 
 @pytest.mark.parametrize(

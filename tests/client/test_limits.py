@@ -76,13 +76,6 @@ async def asked(*answers: object, role: Role = Role.PLAYER, **settings: Any) -> 
     return [request.get("max_tokens") for request in call.requests], said
 
 
-async def test_a_role_has_its_bound_and_a_setting_of_the_backend_comes_first() -> None:
-    assert await asked() == ([512, 512], "hello")
-    assert await asked(role=Role.SCRIPT_WRITER) == ([None, None], "hello")
-    assert await asked(max_tokens=90) == ([90, 90], "hello")
-    assert await asked(extra={"max_tokens": None}) == ([None, None], "hello")
-
-
 @pytest.mark.parametrize(
     "cut",
     [

@@ -74,18 +74,6 @@ async def test_an_answer_comes_back_with_its_bill(model: str, server: ChatServer
     assert session.spent.usage == Usage(requests=1, input_tokens=10, cached_tokens=4, output_tokens=2)
 
 
-@pytest.mark.parametrize("model", MODELS)
-async def test_the_server_sees_session_seed_and_settings(model: str, server: ChatServer, waits: Waits) -> None:
-    session = Session("e1", seed=7)
-    answering = asking(server, model, waits, temperature=0.5, max_tokens=50)
-    for _ in range(2):
-        await Agent(session.model(Role.PLAYER, answering)).run("hi")
-    assert [headers["x-session-id"] for headers in server.headers] == ["e1", "e1"]
-    fresh = Session("e2", seed=7)
-    assert [body["seed"] for body in server.bodies] == [fresh.next_seed(Role.PLAYER), fresh.next_seed(Role.PLAYER)]
-    assert {(body["model"], body["temperature"], body["max_tokens"]) for body in server.bodies} == {("served", 0.5, 50)}
-
-
 @pytest.mark.representative
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(
@@ -162,14 +150,6 @@ def test_litellm_takes_what_each_preset_sends(name: str) -> None:
     modes = {output_mode(backend, profile_of(backend), frozenset(), free_keys=free) for free in (False, True)}
     for mode in {*modes, "tool"}:
         assert litellm_sdk.accepts(backend.model, needed[mode])
-
-
-@pytest.mark.parametrize("name", ["claude", "deepseek", "deepseek-pro", "qwen"])
-def test_presets_ask_for_answers_that_hold_a_script_and_that_the_model_can_give(name: str) -> None:
-    backend = PRESETS[name].backend
-    assert backend.max_tokens == 8000
-    assert litellm_sdk.litellm().get_model_info(backend.model)["max_output_tokens"] >= backend.max_tokens
-    assert litellm_sdk.accepts(backend.model, "max_tokens")
 
 
 async def test_thinking_is_off_where_the_preset_says_so(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:

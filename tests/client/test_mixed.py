@@ -1,12 +1,10 @@
 """Several models for one role: how they are named, opened, taken in turn and recorded."""
 
-from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import JsonValue
 
 from refinesynth.backends import Backend, BackendSpec, Role, resolve_roles
 from refinesynth.backends.backend import Mixed
@@ -15,7 +13,6 @@ from refinesynth.client.budget.budget import Budget
 from refinesynth.client.routing import RoundRobinModel, in_turn, leaves_of, limiters_in
 from refinesynth.errors import ConfigurationError
 from refinesynth.rehearsal import Rehearsal
-from refinesynth.synthesis import SynthesisResult, synthesize
 from refinesynth.synthesis.setup import prices_of
 from refinesynth.synthesis.workers.block_driver import share_of_limits
 
@@ -73,37 +70,3 @@ def test_every_part_has_its_share_of_its_limits_and_its_price() -> None:
     priced = TWO.model_copy(update={"input_price": 1.0, "output_price": 2.0})
     with pytest.raises(ConfigurationError, match="openai/three"):
         prices_of([Mixed.of([priced, THREE])], Budget.of("5usd"), injected=True)
-
-
-async def recorded(path: Path, backend: Any, **asked: Any) -> SynthesisResult:
-    rehearsal = Rehearsal()
-
-    async def call(**request: Any) -> object:
-        return await rehearsal(**request)
-
-    return await synthesize(None, 6, backend, output=path, call=call, **asked)
-
-
-def models_of(result: SynthesisResult, role: str) -> list[str]:
-    value: JsonValue = result.config.models[role]
-    return [str(one["model"]) for one in (value if isinstance(value, list) else [value]) if isinstance(one, dict)]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("play", ["live", "narrated"])
-async def test_a_run_records_all_of_them(tmp_path: Path, play: Any) -> None:
-    role = "player" if play == "live" else "narrator"
-    backend = {"default": "openai/gpt-4o", role: ["openai/gpt-4o", "deepseek/deepseek-chat"]}
-    first = await recorded(tmp_path / "first", backend, play=play, episodes_per_script=2, branches=2)
-    assert models_of(first, role) == ["openai/gpt-4o", "deepseek/deepseek-chat"]
-    assert models_of(first, "script_writer") == ["openai/gpt-4o"]
-    named = {name for found in first for name in found.provenance.models[role].split(", ")}
-    assert len(named) == 2
-
-
-async def test_a_run_is_not_continued_with_another_mixture(tmp_path: Path) -> None:
-    mixture = {"default": "rehearsal", "player": ["rehearsal", "rehearsal:natural_mistake=0.5"]}
-    await synthesize(n=1, backend=mixture, output=tmp_path / "run")
-    with pytest.raises(ConfigurationError.__base__, match=r"models\.player"):  # pyright: ignore[reportArgumentType]
-        await synthesize(n=2, backend="rehearsal", output=tmp_path / "run")
-    assert len(await synthesize(n=3, backend=mixture, output=tmp_path / "run")) == 3

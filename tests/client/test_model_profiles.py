@@ -3,10 +3,8 @@
 from typing import Any
 
 import pytest
-from pydantic_ai.profiles import ModelProfile
 
 from refinesynth.backends import PRESETS, Backend, OutputMode
-from refinesynth.client import request_arguments
 from refinesynth.client.request_arguments import can_force_tools, is_open, output_mode, profile_of
 
 
@@ -38,14 +36,6 @@ def test_openai_models_from_before_structured_outputs_are_asked_by_tool(model: s
     assert mode(Backend(model=model)) == "tool"
 
 
-def test_a_model_without_schema_and_tools_is_prompted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def neither(_model: str) -> ModelProfile:
-        return ModelProfile(supports_tools=False, supports_json_schema_output=False)
-
-    monkeypatch.setattr(request_arguments, "infer_model_profile", neither)
-    assert mode(Backend(model="nobody/knows")) == "prompted"
-
-
 def test_the_rehearsal_is_asked_the_same_in_process_and_over_http() -> None:
     in_process = profile_of(Backend(model="rehearsal"))
     over_http = profile_of(Backend(model="openai/rehearsal", base_url="http://127.0.0.1:8400/v1"))
@@ -64,16 +54,15 @@ def test_the_user_has_the_last_word(model: str, chosen: OutputMode) -> None:
 def test_thinking_models_are_not_forced_to_call_tools() -> None:
     thinking = Backend(model="deepseek/deepseek-flash")
     silent = PRESETS["deepseek"].backend
-    reasoner = Backend(model="deepseek/deepseek-reasoner")
+    reasoner, mute = (
+        Backend(model="deepseek/deepseek-reasoner"),
+        thinking.model_copy(update={"extra": {"reasoning_effort": "none"}}),
+    )
+    assert can_force_tools(mute, profile_of(mute))
     assert not can_force_tools(thinking, profile_of(thinking))
     assert can_force_tools(silent, profile_of(silent))
     assert not can_force_tools(reasoner, profile_of(reasoner))
     assert can_force_tools(Backend(model="gpt-4o"), profile_of(Backend(model="gpt-4o")))
-
-
-def test_reasoning_effort_none_turns_thinking_off_too() -> None:
-    backend = Backend(model="deepseek/deepseek-flash", extra={"reasoning_effort": "none"})
-    assert can_force_tools(backend, profile_of(backend))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.usage import RequestUsage
 
-from refinesynth.backends import PRESETS, Backend
+from refinesynth.backends import Backend
 from refinesynth.client import litellm_sdk
 from refinesynth.client.budget.price_table import entry_of, free, listed_rates, price_of, unknown
 
@@ -114,11 +114,6 @@ def test_what_plays_itself_is_free_and_what_is_injected_has_no_list() -> None:
     assert free(usage) == 0.0
     assert price_of(Backend(model="gpt-4o"), listings=False) is unknown
     assert price_of(Backend(model="gpt-4o", input_price=1, output_price=1), listings=False)(usage) == pytest.approx(2)
-
-
-def test_every_paid_preset_has_a_price() -> None:
-    paid = {name for name in PRESETS if name not in {"rehearsal", "vllm", "ollama"}}
-    assert {name for name in PRESETS if price_of(PRESETS[name].backend) is not unknown} == paid | {"rehearsal"}
 
 
 def test_a_model_that_nobody_lists_or_that_is_billed_by_more_than_tokens_has_no_price() -> None:

@@ -10,15 +10,7 @@ import pytest
 from chat_server import completion
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from limited_servers import (
-    BROKEN,
-    BUSY,
-    DOWN,
-    REJECTED,
-    Server,
-    Unmoved,
-    ask,
-)
+from limited_servers import BROKEN, BUSY, DOWN, REJECTED, Server, Unmoved, ask
 from pydantic_ai.messages import ModelMessage, ModelRequest
 from pydantic_ai.models import ModelRequestParameters
 from virtual_time import in_virtual_time
@@ -208,33 +200,6 @@ def test_no_slot_is_lost_however_requests_end(data: st.DataObject) -> None:
     in_virtual_time(play)
 
 
-@virtually
-async def test_a_turn_that_comes_in_the_moment_of_a_cancellation_is_passed_on() -> None:
-    limiter, scope, done = fixed(1), anyio.CancelScope(), list[str]()
-
-    async def first() -> None:
-        await occupy(limiter, 1)
-        # The second has its turn now, and does not know it yet.
-        assert limiter.in_flight == 1
-        scope.cancel()
-
-    async def second() -> None:
-        with scope:
-            await occupy(limiter, 1)
-            done.append("second")
-
-    async def third() -> None:
-        await occupy(limiter, 1)
-        done.append("third")
-
-    async with anyio.create_task_group() as group:
-        for one in (first, second, third):
-            group.start_soon(one)
-            await anyio.sleep(0.1)
-    assert done == ["third"]
-    assert (limiter.in_flight, limiter.waiting) == (0, 0)
-
-
 class Outage:
     """A server that is down for a while, and everything that is to be seen of that."""
 
@@ -338,17 +303,6 @@ async def test_without_patience_nobody_waits_and_one_at_a_time_still_tries() -> 
             await occupy(limiter, 0)
     await occupy(limiter, 0)
     assert not limiter.is_down
-
-
-@virtually
-async def test_a_backend_that_was_never_there_is_not_waited_for() -> None:
-    limiter = RateLimiter("m")
-    for index in range(20):
-        async with limiter.permit(priority=index) as permit:
-            permit.failed(DOWN)
-    assert not limiter.is_down
-    assert not limiter.has_answered
-    assert not limiter.is_outage_fault(DOWN)
 
 
 @virtually

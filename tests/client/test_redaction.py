@@ -15,12 +15,6 @@ def test_the_value_of_a_variable_that_holds_a_key_is_hidden(variable: str, monke
     assert redact(f"before {CANARY} after {CANARY}") == "before *** after ***"
 
 
-def test_a_key_that_begins_with_another_is_hidden_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("A_KEY", CANARY)
-    monkeypatch.setenv("B_KEY", f"{CANARY}-more")
-    assert redact(f"{CANARY}-more") == "***"
-
-
 @pytest.mark.parametrize(
     "text", ["sk-proj-0123456789abcdef", "Bearer abcdef0123456789", "AIza-abcdefghijklmnop", "gsk_0123456789abcd"]
 )

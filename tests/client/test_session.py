@@ -17,15 +17,7 @@ from refinesynth.client.session import Session
 from refinesynth.trajectory import Usage
 
 
-async def test_every_request_of_an_episode_carries_the_same_session() -> None:
-    model, call = answering()
-    session = Session("e1", seed=7)
-    for role in (Role.PLAYER, Role.DUNGEON_MASTER, Role.PLAYER):
-        await Agent(session.model(role, model)).run("hi")
-    assert [request["extra_headers"] for request in call.requests] == [{"x-session-id": "e1"}] * 3
-
-
-async def test_other_headers_and_settings_stay() -> None:
+async def test_every_request_carries_its_session_beside_other_headers_and_settings() -> None:
     model, call = answering()
     settings = ModelSettings(extra_headers={"a": "b"}, temperature=0.5)
     await Agent(Session("e1", seed=7).model(Role.PLAYER, model), model_settings=settings).run("hi")

@@ -78,10 +78,6 @@ def test_thinking_goes_back_to_providers_that_want_it() -> None:
     assert answer["reasoning_content"] == "hm"
 
 
-def test_an_answer_of_nothing_but_thinking_leaves_no_empty_message() -> None:
-    assert request_arguments.chat_messages([ModelResponse(parts=[ThinkingPart("hm")])], NONE) == []
-
-
 @pytest.mark.parametrize(
     "message",
     [
@@ -147,3 +143,7 @@ def test_a_native_answer_is_held_to_its_schema(strict: bool | None) -> None:
         {"strict": True} if strict else {}
     )
     assert form == {"type": "json_schema", "json_schema": schema}
+
+
+def test_an_answer_of_nothing_but_thinking_leaves_no_empty_message() -> None:
+    assert request_arguments.chat_messages([ModelResponse(parts=[ThinkingPart("hm")])], NONE) == []
