@@ -58,22 +58,6 @@ class TestPaidCompletions:
             assert scope.cancelled_caught
             assert list(journal.record_of(episode(0))) == [paid(0)]
 
-    async def test_many_callers_are_committed_together_and_all_released(self, path: Path) -> None:
-        released: list[int] = []
-
-        async def caller(index: int) -> None:
-            for step in range(4):
-                await journal.keep(paid(index, step))
-            released.append(index)
-
-        with Journal(path) as journal:
-            async with anyio.create_task_group() as group:
-                for index in range(300):
-                    group.start_soon(caller, index)
-            assert count_paid(journal) == 1_200
-            assert sorted(released) == list(range(300))
-            assert journal.next_index() == 300
-
     async def test_callers_may_be_on_several_loops_and_threads(self, path: Path) -> None:
         async def callers(first: int) -> None:
             for index in range(first, first + 20):
@@ -144,19 +128,6 @@ class TestTheWhole:
         with JournalReader(path) as reader:
             assert reader.committed.count == 1
         assert [entry.name for entry in path.parent.iterdir()] == ["journal.sqlite"]
-
-    async def test_a_reader_that_stops_halfway_does_not_let_the_log_grow(
-        self, path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("refinesynth.journal.commits._CHECKPOINT_EVERY", 100_000)
-        with Journal(path) as journal, JournalReader(path) as reader:
-            await journal.enter([committed(index) for index in range(1_200)])
-            halfway = reader.entries()
-            next(halfway)
-            for index in range(100):
-                await journal.keep(paid(index, answer=b"x" * 20_000))
-            assert path.with_name("journal.sqlite-wal").stat().st_size < 1_000_000
-            assert sum(1 for _ in halfway) == 1_199
 
     async def test_a_reader_that_stands_still_lets_the_writer_go_on(
         self, path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,7 +1,6 @@
 """Values survive the way into a journal and back; values that no journal wrote are refused, though SQLite finds them
 sound."""
 
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,66 +10,8 @@ from hypothesis import strategies as st
 from journal_records import change, episode, fill
 
 from refinesynth.errors import StorageError
-from refinesynth.journal import Entry, Journal, JournalReader, PaidCompletion
-from refinesynth.journal.journal_values import (
-    MAX_BYTES,
-    committed_from_row,
-    committed_to_row,
-    held_from_row,
-    held_to_row,
-    pack,
-    paid_from_row,
-    paid_to_row,
-    unpack,
-)
-
-# Lone surrogates cannot be written to any file.
-texts = st.text(st.characters(codec="utf-8"), max_size=30)
-positions = st.integers(0, 2**40)
-tokens = st.integers(0, 2**32)
-completions = st.builds(
-    PaidCompletion,
-    episode=texts,
-    index=positions,
-    attempt=positions,
-    role=texts,
-    step=positions,
-    digest=st.binary(min_size=16, max_size=16),
-    model=texts,
-    answer=st.binary(),
-    input_tokens=tokens,
-    cached_tokens=tokens,
-    cache_write_tokens=tokens,
-    output_tokens=tokens,
-    cost_usd=st.none() | st.floats(0, 1e9),
-)
-endings = {"index": positions, "id": texts, "persona": texts, "accepted": st.booleans(), "line": st.binary()}
-in_the_files = st.builds(Entry, **endings, trajectories_end=positions, rejected_end=positions)
-waiting = st.builds(Entry, **endings, held=st.binary())
-
-
-def through_sqlite(row: tuple[object, ...]) -> tuple[object, ...]:
-    connection = sqlite3.connect(":memory:")
-    try:
-        return connection.execute(f"SELECT {', '.join('?' * len(row))}", row).fetchone()
-    finally:
-        connection.close()
-
-
-@given(completions)
-def test_a_completion_comes_back_as_it_was(one: PaidCompletion) -> None:
-    assert paid_from_row(through_sqlite(paid_to_row(one))) == one
-
-
-@given(in_the_files)
-def test_a_committed_entry_comes_back_as_it_was(entry: Entry) -> None:
-    assert committed_from_row(through_sqlite(committed_to_row(entry))) == entry
-
-
-@given(waiting)
-def test_a_held_entry_comes_back_as_it_was(entry: Entry) -> None:
-    *values, records = held_to_row(entry)
-    assert held_from_row(through_sqlite((*values, pack(records)))) == entry
+from refinesynth.journal import Journal, JournalReader
+from refinesynth.journal.journal_values import MAX_BYTES, pack, unpack
 
 
 @given(st.binary(), st.data())

@@ -34,19 +34,6 @@ def test_what_waits_comes_back_as_it_was_however_many_trajectories_it_has(made: 
 
 
 @given(several)
-def test_curating_that_touches_nothing_changes_nothing(made: EpisodeOutcome) -> None:
-    finished = CompletedEpisode.of(made)
-    seen: list[EpisodeOutcome] = []
-
-    def look(found: EpisodeOutcome) -> EpisodeOutcome:
-        seen.append(found)
-        return found
-
-    assert finished.curated(look) is finished
-    assert seen == ([made] if made.trajectories else [])
-
-
-@given(several)
 def test_an_episode_whose_last_trajectory_is_refused_counts_as_refused(made: EpisodeOutcome) -> None:
     finished = CompletedEpisode.of(made)
     none = finished.curated(lambda found: found.model_copy(update={"trajectories": (), "reason": "seen before"}))

@@ -16,16 +16,7 @@ from run_records import CONFIG, events, finished, outcome, write
 from samples import paid
 
 from refinesynth.errors import RunFolderError, StorageError
-from refinesynth.run import (
-    CompletedEpisode,
-    EpisodeLine,
-    RunFolder,
-    RunStats,
-    RunWriter,
-    differences,
-    next_run_folder,
-    stable_repr,
-)
+from refinesynth.run import CompletedEpisode, EpisodeLine, RunFolder, RunStats, RunWriter, next_run_folder, stable_repr
 from refinesynth.run.jsonl import LineWriter, cut, last_line, last_line_end, read_lines, size_of
 from refinesynth.run.merging import merge_runs
 from refinesynth.run.run_folder import stored_trajectories
@@ -110,13 +101,6 @@ async def test_without_a_journal_every_complete_line_counts(tmp_path: Path) -> N
     assert (totals.by_rule, totals.violations) == (before.by_rule, before.violations)
 
 
-async def test_what_a_killed_process_left_behind_is_not_read(tmp_path: Path) -> None:
-    folder = await write(tmp_path, True, True)
-    with folder.trajectories_file.open("ab") as file:
-        file.write(outcome(2).to_json() + b"\n")
-    assert [trajectory.id for trajectory in folder.trajectories()] == ["000000", "000001"]
-
-
 async def test_records_that_are_missing_are_not_passed_over(tmp_path: Path) -> None:
     folder = await write(tmp_path, True, True)
     for file, read in ((folder.trajectories_file, folder.trajectories), (folder.rejected_file, folder.refused)):
@@ -160,12 +144,6 @@ async def test_a_journal_whose_numbers_do_not_fit_is_said_to_be_damaged(tmp_path
         await merge_and_resume()
 
 
-def test_a_difference_at_the_end_of_a_long_chain_is_shown() -> None:
-    before, after = (CONFIG.model_copy(update={"rules": "strict() & " * 90 + last}) for last in ("One()", "Other()"))
-    (difference,) = differences(before, after)
-    assert difference == 'rules: ...ict() & strict() & One()" -> ...ict() & strict() & Other()"'
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -183,14 +161,6 @@ def test_a_broken_configuration_is_said(tmp_path: Path, content: bytes, message:
         RunFolder.open(tmp_path)
     with pytest.raises(RunFolderError, match="is not the folder of a run"):
         RunFolder.open(tmp_path / "nothing")
-
-
-def test_a_configuration_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "config.json").mkdir()
-    for place in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(StorageError, match=r"cannot write .*config.json"):
-            CONFIG.save(place / "config.json")
-    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
 def test_free_folders_are_numbered(tmp_path: Path) -> None:

@@ -1,14 +1,11 @@
 """A run folder is written by one process alone, goes on where it ended, and mends what its last process left behind."""
 
 import os
-import shutil
 import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-import anyio
 import orjson
 import pytest
 from hypothesis import given
@@ -45,26 +42,6 @@ async def test_episodes_are_appended_in_order_only_and_end_once(tmp_path: Path) 
             await folder.keep_waiting(finished(index))
     assert (folder.committed.episodes, folder.waiting) == (1, {2})
     folder.close()
-
-
-async def test_of_several_episodes_those_before_a_failure_count(tmp_path: Path) -> None:
-    folder = RunWriter.claim(tmp_path, CONFIG)
-    with pytest.raises(ValueError, match="episode 3 was appended where episode 2 is next"):
-        await folder.append(finished(0), finished(1), finished(3))
-    folder.close()
-    assert [line.index for line in RunFolder.open(tmp_path).episodes()] == [0, 1]
-
-
-async def test_the_same_folder_again_goes_on_where_it_ended(tmp_path: Path) -> None:
-    whole = contents((await write(tmp_path / "whole", True, False, True)).path)
-    await write(tmp_path / "parts", True, waiting=(2, 1))
-    folder = RunWriter.claim(tmp_path / "parts", CONFIG)
-    assert (folder.committed.episodes, folder.waiting) == (1, {1, 2})
-    assert [one.persona for one in folder.episodes()] == [finished(0).line.persona]
-    await folder.append(finished(1, accepted=False), folder.read_waiting(2))
-    assert folder.waiting == set()
-    folder.close()
-    assert contents(tmp_path / "parts") == whole
 
 
 async def test_what_was_paid_is_remembered_by_episodes_that_were_begun(tmp_path: Path) -> None:
@@ -165,21 +142,6 @@ async def test_changed_settings_are_refused_by_name_and_change_nothing(tmp_path:
     assert "x" * 200 not in message
     assert "--fresh" in message
     assert snapshot(tmp_path) == before
-
-
-async def test_settings_that_leave_the_data_alone_may_change(tmp_path: Path) -> None:
-    await write(tmp_path, True)
-    changed = CONFIG.model_copy(
-        update={
-            "n": 99,
-            "concurrency": 1,
-            "personas": "others",
-            "versions": {},
-            "connections": {"player": {"timeout": 9}},
-        }
-    )
-    RunWriter.claim(tmp_path, changed).close()
-    assert RunFolder.open(tmp_path).config == changed
 
 
 @pytest.mark.parametrize(("name", "text"), [("notes.txt", "mine"), ("config.json", '{"model_type": "llama"}')])
@@ -329,52 +291,3 @@ async def test_a_link_to_a_folder_stays_one(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path / "big disk" / "run")
     with pytest.raises(RunFolderError, match="cannot be moved aside from within"):
         RunWriter.claim(".", CONFIG, fresh=True)
-
-
-READ_ONLY = """
-import sys
-sys.path.insert(0, sys.argv[2])
-import os
-import urllib.parse  # pathlib imports it late, from where another user may not read
-from run_records import CONFIG
-from refinesynth.errors import StorageError
-from refinesynth.run import RunFolder, RunWriter
-if os.getuid() == 0:
-    os.setuid(65534)
-try:
-    RunWriter.claim(sys.argv[1], CONFIG)
-except StorageError as error:
-    print(error)
-print(RunFolder.open(sys.argv[1]).totals().episodes)
-print([trajectory.id for trajectory in RunFolder.open(sys.argv[1]).trajectories()])
-"""
-
-
-@pytest.mark.process
-@pytest.mark.skipif(not hasattr(os, "getuid"), reason="permissions are another thing there")
-def test_a_folder_that_may_not_be_written_is_said_and_can_be_read() -> None:
-    # Not below tmp_path, which others may not enter.
-    with TemporaryDirectory() as home:
-        Path(home).chmod(0o755)
-        path = Path(home, "run")
-        anyio.run(write, path, True, True)
-        modules = Path(home, "modules")
-        modules.mkdir()
-        for name in ("run_records.py", "samples.py"):
-            shutil.copy(Path(__file__).parents[1] / name, modules)
-        path.chmod(0o555)
-        for entry in path.iterdir():
-            entry.chmod(0o444)
-        try:
-            done = subprocess.run(
-                [sys.executable, "-c", READ_ONLY, str(path), str(modules)],
-                capture_output=True,
-                text=True,
-                check=False,
-                cwd=home,
-            )
-        finally:
-            path.chmod(0o755)
-    said, *read = done.stdout.splitlines()
-    assert "cannot be locked" in said, done.stderr
-    assert read == ["2", "['000000', '000001']"], done.stderr
