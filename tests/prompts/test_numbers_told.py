@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic_ai.models.test import TestModel
-from samples import SHED, SHED_GROUNDED
+from samples import SHED
 
 from refinesynth import rules
 from refinesynth.backends.role import Role
@@ -16,7 +16,6 @@ from refinesynth.episode.episode_record import EpisodeRecord
 from refinesynth.episode.narrated import NARRATED, narrator_of
 from refinesynth.prompts import Prompts
 from refinesynth.rules.registry import BUILT_IN, numbers
-from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.settings.mistakes import at_least
 from refinesynth.trajectory import Persona
 
@@ -73,8 +72,3 @@ def test_a_narrator_is_never_asked_for_fewer_mistakes_than_its_rules_want() -> N
         record = EpisodeRecord(session=Session(id="x", seed=0), persona=Persona(text="x"))
         cast = EpisodeContext.of(NARRATED, settings, record, models=dict.fromkeys(Role, TestModel()))
         assert narrator_of(cast).minimum == wanted
-
-
-def test_what_an_executed_world_says_is_told_from_its_limits() -> None:
-    assert SHED_GROUNDED.rulebook is not None
-    assert rules.SizeLimits().turn >= MAX_OBSERVATION

@@ -6,7 +6,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 from samples import SHED, dm, player
 
@@ -151,12 +150,6 @@ def test_prompts_of_grounded_play_change_no_other_run(prompts: Prompts, tmp_path
     assert GROUNDED.digest(bare) != GROUNDED.digest(prompts)
 
 
-def test_the_language_is_taught_wherever_laws_are_written(tmp_path: Path) -> None:
-    (tmp_path / "rulebook_language.md.j2").write_text("{% block language %}Laws are written so.{% endblock %}")
-    own = Prompts(tmp_path)
-    assert "Laws are written so." in own.fill("rulebook_writer", "instructions", examples=[])
-
-
 @pytest.mark.parametrize("text", NASTY)
 def test_what_a_world_says_is_data_in_every_grounded_prompt(prompts: Prompts, text: str) -> None:
     wanted = {"step": "all", "features": [text], "actions": [1, 2]}
@@ -196,18 +189,13 @@ GOOD = "{% block instructions %}.{% endblock %}{% block request %}.{% endblock %
     ("file", "text", "says"),
     [
         ("narator.md.j2", GOOD, "no role reads a template of this name"),
-        ("narrator.md", GOOD, "no role reads a template of this name"),
         ("judge.md.j2", "{% block instructions %}.{% endblock %}", "{% block request %} is missing"),
         ("judge.md.j2", "{% block instructions %}\n{% if %}{% endblock %}", "judge.md.j2, line 2"),
         ("judge.md.j2", GOOD.replace(".", "{{ scrip | block('script') }}"), "'scrip' is undefined"),
-        ("judge.md.j2", GOOD.replace(".", "{{ scrip }}"), "'scrip' is undefined"),
         ("judge.md.j2", GOOD.replace(".", "{% if scrip %}{% endif %}"), "'scrip' is undefined"),
         ("script_writer.md.j2", GOOD.replace("request %}.", "request %}{{ persona }}"), "through the filter"),
-        ("script_writer.md.j2", GOOD.replace("request %}.", "request %}{{ persona ~ 1 }}"), "through the filter"),
         ("judge.md.j2", GOOD.replace(".", "{{ 1 | block('no spaces') }}"), "a block's name is made of"),
-        ("judge.md.j2", GOOD.replace(".", "{{ 1 | nice }}"), "No filter named 'nice'"),
         ("judge.md.j2", GOOD.replace(".", "{{ ''.__class__ | block('x') }}"), "unsafe"),
-        ("judge.md.j2", GOOD.replace(".", "{% include 'x' %}"), "x"),
         ("judge.md.j2", GOOD.replace(".", "{% include 'judge' %}"), "recursion"),
         ("judge.md.j2", GOOD.replace(".", "{% for a in range(9) %}{% endfor %}"), "'range' is undefined"),
         ("judge.md.j2", GOOD.replace(".", "{% call '{}'.format(limits) %}{% endcall %}"), "not safely callable"),
@@ -234,14 +222,6 @@ def test_a_wrong_folder_is_refused(tmp_path: Path) -> None:
 def test_data_that_is_missing_is_named(prompts: Prompts) -> None:
     with pytest.raises(ConfigurationError, match=r"script_writer.md.j2, block 'request'.*'persona' is undefined"):
         prompts.fill("script_writer", "request", previous=None, violations=[])
-
-
-def test_examples_come_as_json(prompts: Prompts) -> None:
-    shown = prompts.examples.trajectories[0]
-    example = {"script": shown.script, "answer": {"turns": shown.turns}}
-    told = read_blocks(prompts.fill("narrator", "instructions", minimum=3, example=example))
-    assert told["example_script"] == shown.script.model_dump(mode="json")
-    assert orjson.dumps(told["example_answer"]) == orjson.dumps({"turns": [turn.model_dump() for turn in shown.turns]})
 
 
 def test_the_small_set_is_short_and_fills(prompts: Prompts) -> None:

@@ -5,16 +5,9 @@ from typing import Any
 import orjson
 import pytest
 from pydantic_ai import UnexpectedModelBehavior
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelResponse,
-    TextPart,
-    ThinkingPart,
-    ToolCallPart,
-)
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart, ToolCallPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.function import AgentInfo, FunctionModel
-from pydantic_ai.models.test import TestModel
 from samples import dm
 from scripted import PROMPTS, said
 
@@ -46,12 +39,6 @@ FORMS: dict[str, AnswerForm[Any]] = {
     else object_form(schema_of(Ruling), name="ruling", instructions=INSTRUCTIONS, read=_ruling)
     for mode in MODES
 }
-
-
-class TestToAnyModel:
-    async def test_a_model_that_fills_in_schemas_is_understood(self) -> None:
-        answer = await Actor(TestModel(), PROMPTS, answers=0).ask(FORMS["native"], "?")
-        assert set(answer) == {"thought", "parameter_error", "place_error", "logic_error", "observation"}
 
 
 class TestReading:

@@ -71,12 +71,6 @@ async def test_a_call_is_the_action_and_the_text_beside_it_the_thought() -> None
     assert (given.content, given.tool_call_id) == ("There is no window.", "call00000")
 
 
-async def test_a_first_turn_is_asked_for_with_the_task_alone() -> None:
-    model = Answering(calls(TAKE.name))
-    await model.act(())
-    assert len(model.seen[0][0]) == 1
-
-
 async def test_what_the_model_thought_for_itself_is_the_thought_where_there_is_no_other() -> None:
     thinking = [ThinkingPart("I wonder."), ToolCallPart(TAKE.name, dict(TAKE.arguments))]
     assert await Answering(ModelResponse(parts=thinking)).act() == player("take key", thought="I wonder.")
