@@ -45,10 +45,6 @@ def test_every_setting_is_listed_with_its_default() -> None:
             ) == (Backend(model="m")), name
 
 
-def test_every_unit_is_told() -> None:
-    assert all(unit for _, unit, _, _ in rows("setting"))
-
-
 @pytest.mark.process
 @pytest.mark.parametrize("row", list(rows("server")), ids=lambda row: row[0])
 def test_a_run_makes_of_a_server_what_its_row_says(row: list[str], tmp_path: Path) -> None:

@@ -22,11 +22,6 @@ def test_any_litellm_model_string_is_a_backend(model: str) -> None:
     assert resolve(model) == Backend(model=model)
 
 
-def test_a_backend_is_itself() -> None:
-    backend = Backend(model="whatever/it-is")
-    assert resolve(backend) is backend
-
-
 def test_the_rehearsal_takes_rates_of_its_faults() -> None:
     backend = resolve("rehearsal:invalid_json=0.1, natural_mistake=0.3")
     assert (backend.name, backend.is_rehearsal) == ("rehearsal", True)
@@ -81,10 +76,6 @@ def test_names_are_not_checked_where_litellms_files_are_gone(
     finally:
         providers.known_models.cache_clear()
         providers.known_providers.cache_clear()
-
-
-def test_one_backend_serves_every_role() -> None:
-    assert resolve_roles("rehearsal") == dict.fromkeys(Role, PRESETS["rehearsal"].backend)
 
 
 def test_a_role_of_its_own_and_the_default_for_the_rest() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import JsonValue
 
-from refinesynth.backends import PRESETS, Backend, OutputMode
+from refinesynth.backends import PRESETS, Backend
 from refinesynth.backends.providers import key_of, key_variables, known_models, server_of, split_model
 from refinesynth.client import describe
 from refinesynth.errors import ConfigurationError
@@ -28,26 +28,12 @@ def test_an_argument_that_would_be_overwritten_is_refused(settings: dict[str, Js
         Backend.model_validate({"model": "m", **settings})
 
 
-def test_a_backend_survives_json() -> None:
-    backend = Backend(model="gpt-4o", temperature=0.5, extra={"reasoning_effort": "low"}, output_mode=OutputMode.TOOL)
-    assert Backend.model_validate_json(backend.model_dump_json()) == backend
-
-
 def test_extra_settings_and_a_query_without_secrets_pass() -> None:
     extra: dict[str, JsonValue] = {
         "extra_body": {"chat_template_kwargs": {"enable_thinking": False}, "stop_token_ids": [1]},
         "max_tokens": 5,
     }
     assert Backend(model="m", base_url="https://h/v1?api-version=2024-10-21", extra=extra).extra == extra
-
-
-def test_the_label_is_the_name_or_the_model() -> None:
-    assert (Backend(model="m").label, Backend(model="m", name="n").label) == ("m", "n")
-
-
-@pytest.mark.parametrize(("model", "rehearses"), [("rehearsal", True), ("rehearsal:a=1", True), ("rehearsals", False)])
-def test_only_the_rehearsal_rehearses(model: str, rehearses: bool) -> None:
-    assert Backend(model=model).is_rehearsal is rehearses
 
 
 @pytest.mark.parametrize(
@@ -97,10 +83,6 @@ def test_a_setting_that_there_is_not_is_refused_with_the_nearest() -> None:
         Backend(model="gpt-4o", timout=3)  # pyright: ignore[reportCallIssue]
     with pytest.raises(ConfigurationError, match="model: Field required"):
         Backend()  # pyright: ignore[reportCallIssue]
-
-
-def test_a_trailing_slash_makes_no_other_backend() -> None:
-    assert Backend(model="m", base_url="http://h/v1/") == Backend(model="m", base_url="http://h/v1")
 
 
 @pytest.mark.parametrize("name", sorted(PRESETS))

@@ -5,10 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from refinesynth.errors import ConfigurationError, InputError
+from refinesynth.errors import ConfigurationError
 from refinesynth.settings import Curation
 from refinesynth.settings.grounding import MAX_STEPS, Grounding, band
-from refinesynth.synthesis import synthesize
 
 
 @given(st.integers(1, MAX_STEPS), st.integers(1, MAX_STEPS))
@@ -46,15 +45,7 @@ def test_a_grounding_refuses_what_cannot_be(settings: dict[str, object]) -> None
         Grounding.model_validate(settings)
 
 
-def test_a_mix_can_be_written_as_text() -> None:
-    mixed = Grounding.model_validate({"mix": "hidden=0.25"}).mix
-    assert mixed.hidden == 0.25
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"near_duplicates": 0.0}, {"near_duplicates": 1.1}, {"words": 2}, {"files": ()}],
-)
+@pytest.mark.parametrize("settings", [{"near_duplicates": 0.0}, {"near_duplicates": 1.1}, {"words": 2}, {"files": ()}])
 def test_a_curation_refuses_what_cannot_be(settings: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Curation.model_validate(settings)
@@ -70,35 +61,3 @@ def test_a_curation_that_looks_for_nothing_is_idle() -> None:
     assert Curation().idle
     assert not Curation(near_duplicates=0.9).idle
     assert not Curation(contamination=("test.jsonl",)).idle
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"play": "grounds"}, "expected one of 'live', 'narrated', 'grounded'"),
-        ({"grounding": Grounding()}, "it is for play='grounded' alone"),
-        (
-            {"play": "grounded", "grounding": 5},
-            "should be a valid dictionary or instance of Grounding: settings of plays",
-        ),
-        (
-            {"play": "grounded", "grounding": "terse"},
-            "grounding is 'terse'; should be a valid dictionary or instance of G",
-        ),
-        (
-            {"curation": "off"},
-            "curation is 'off'; should be a valid dictionary or instance of Curation: checks of accepted trajectories",
-        ),
-        (
-            {"attempts": ["drafts=2"]},
-            "instance of Attempts: attempts per persona, any of drafts=4, scripts=3, calls=8, answers=2",
-        ),
-        ({"curation": 0.9}, "should be a valid dictionary or instance of Curation"),
-        ({"branches": 0}, "branches is 0"),
-        ({"episodes_per_script": True}, "episodes_per_script is True"),
-        ({"branches": 1_001}, "branches is 1001; should be less than or equal to 1000"),
-    ],
-)
-async def test_a_run_says_what_it_cannot_do(settings: dict[str, object], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        await synthesize(["Somebody."], n=1, **settings)  # pyright: ignore[reportArgumentType]

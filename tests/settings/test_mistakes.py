@@ -67,10 +67,6 @@ def test_at_least_reaches_its_minimum_when_the_player_obeys(episode: int, minimu
     assert len(set(made)) == minimum, "the kinds differ as long as there are any left"
 
 
-def test_natural_never_asks() -> None:
-    assert asked_in_play(natural(), episode=3, turns=20) == [None] * 20
-
-
 def test_prompted_asks_on_its_turns_and_puts_off_those_on_which_a_mistake_is_repaired() -> None:
     assert [bool(kind) for kind in asked_in_play(prompted(1, 4), episode=0, turns=7)] == [
         False, True, False, False, True, False, False,
@@ -79,12 +75,6 @@ def test_prompted_asks_on_its_turns_and_puts_off_those_on_which_a_mistake_is_rep
         False, True, False, True, False, False,
     ]  # fmt: skip
     assert prompted() == prompted(1, 4)
-
-
-def test_prompted_puts_off_over_several_mistakes_in_a_row() -> None:
-    assert prompted(2).ask(played([None, P, L, None]), episode=0) is not None
-    assert prompted(1).ask(played([P, L, None]), episode=0) is not None
-    assert prompted(1).ask(played([P, None, None]), episode=0) is None
 
 
 def test_kinds_are_balanced_over_a_run() -> None:
@@ -99,11 +89,6 @@ def test_kinds_are_balanced_over_a_run() -> None:
 def test_a_natural_mistake_of_one_kind_makes_the_others_come_first() -> None:
     for episode in range(6):
         assert at_least(3).ask(played([None, P, None, None]), episode=episode) in {MistakeRequest(L), MistakeRequest(G)}
-
-
-def test_a_kind_that_does_not_come_about_gives_way_to_the_others() -> None:
-    asked = asked_in_play(at_least(1), episode=0, turns=6, obeys=False)
-    assert set(asked[2:5]) == set(MistakeKind)
 
 
 def test_mistakes_fall_on_different_turns_and_later_attempts_ask_at_once() -> None:

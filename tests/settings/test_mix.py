@@ -5,7 +5,6 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from refinesynth.errors import ConfigurationError
 from refinesynth.settings.grounding import FEATURES, Mix, choice_of
@@ -65,9 +64,3 @@ def test_a_mix_is_read_from_text() -> None:
 def test_what_is_no_mix_is_refused_with_what_was_expected(text: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape("expected feature=share with a share from 0 to 1")):
         Mix.parse(text)
-
-
-def test_a_share_is_a_share() -> None:
-    for wrong in (1.5, -0.1, float("nan")):
-        with pytest.raises(ValidationError):
-            Mix(hidden=wrong)

@@ -3,7 +3,7 @@
 from refinesynth import rules
 from refinesynth.settings import Attempts
 from refinesynth.settings.mistakes import at_least
-from refinesynth.settings.setting_presets import paper, small
+from refinesynth.settings.setting_presets import paper
 from refinesynth.trajectory import Liberty
 
 
@@ -19,10 +19,3 @@ def test_the_papers_preset() -> None:
         "attempts": Attempts(scripts=3, drafts=3, calls=4, answers=0),
         "judge": False,
     }
-
-
-def test_the_preset_for_small_models_reads_leniently_where_a_player_acts() -> None:
-    shared = {"prompts": "@small", "attempts": Attempts(scripts=6, answers=3)}
-    assert small("narrated") == {"play": "narrated", **shared}
-    assert small("grounded") == {"play": "grounded", **shared, "match": "lenient", "max_turns": 40}
-    assert small() == {**small("grounded"), "play": "live"}
