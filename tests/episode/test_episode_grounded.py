@@ -68,12 +68,6 @@ async def test_words_that_lie_are_refused_once_and_then_replaced(lie: str) -> No
     assert stage.player.asked[1].chat[-1][1] == TERSE[0], "the player never reads what was refused"
 
 
-async def test_a_lie_that_is_mended_is_not_replaced() -> None:
-    stage = grounded(words=(worded(LIES["announces success early"]), *map(worded, WORDED)))
-    told = answers(only(await stage.play()).turns)
-    assert told[0].observation == WORDED[0]
-
-
 async def test_words_that_a_rule_of_the_users_refuses_are_replaced_too() -> None:
     """Else a DungeonMaster that breaks one again and again would use up the attempts."""
     stage = grounded(words=tuple(map(worded, (WORDED[0], WORDED[1], "The key shines.", *WORDED[2:]))))
@@ -109,9 +103,6 @@ async def test_a_dungeon_master_that_cannot_answer_leaves_the_worlds_own_words(a
     outcome = await stage.play(attempts=Attempts(answers=1))
     assert [turn.observation for turn in answers(only(outcome).turns)] == list(TERSE)
     assert outcome.refused == ()
-
-
-WORDS = ["key", "saw", "box", "window", "you", "take", "open", "Task", "Succeed", "not", "done", "goal", "now", "is"]
 
 
 class TestTerse:
@@ -196,12 +187,6 @@ class TestTransient:
         """Whether the action before failed for a moment."""
         assert not any(asked for asked, failed in zip(private, told, strict=False) if failed)
         assert any(private)
-
-    async def test_failures_do_not_count_among_the_turns_on_which_mistakes_are_asked_for(self) -> None:
-        stage = grounded(actions=self.TWICE)
-        await stage.play(terse=True, transient=0.999_999, mistakes=prompted(1))
-        private = ["private" in asked.blocks for asked in stage.player.asked]
-        assert private == [False, False, True, False, False, False, False, False]
 
 
 async def test_where_the_rulebook_has_no_answer_nobody_is_blamed() -> None:
@@ -299,11 +284,7 @@ async def test_a_refusal_names_the_nearest_action_where_that_is_asked_for(
 async def test_a_call_in_pythons_syntax_is_an_action_where_that_is_asked_for() -> None:
     stage = grounded(('open(thing="box")', "take(thing='key')", "put(thing='key', place='bench')"))
     outcome = await stage.play(terse=True, match="lenient", rules=rules.grounded(), mistakes=natural())
-    assert acts(only(outcome)) == [
-        "open box",
-        "take key",
-        "put key on bench",
-    ]
+    assert acts(only(outcome)) == ["open box", "take key", "put key on bench"]
     assert outcome.salvaged == {"action in other words": 3}
 
 

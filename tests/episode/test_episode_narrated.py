@@ -23,16 +23,6 @@ async def tell_all(*answers: Answer, **settings: Any) -> tuple[EpisodeOutcome, S
     return await stage.play(index=0, **settings), stage.narrator
 
 
-async def test_one_answer_may_be_enough() -> None:
-    outcome, narrator = await tell_all(turns(*GOOD))
-    assert only(outcome).turns == GOOD
-    assert only(outcome).provenance.play == "narrated"
-    assert set(only(outcome).provenance.models) == {"script_writer", "narrator"}
-    assert narrator.asked[0].blocks["verified"] == []
-    assert narrator.asked[0].blocks["minimum"] == 2
-    assert outcome.usage.requests == 2
-
-
 async def test_a_violation_continues_from_the_verified_prefix_and_says_why() -> None:
     unknown = (player("dance"), dm("You dance."))
     outcome, narrator = await tell_all(turns(*OPEN, *WRONG, *unknown, *PUT), turns(*TAKE, *EARLY, *PUT))

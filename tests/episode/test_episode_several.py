@@ -117,13 +117,6 @@ async def test_a_play_that_fails_does_not_spoil_the_others() -> None:
     assert outcome.reason is None
 
 
-async def test_a_first_play_that_fails_does_not_spoil_the_others_either() -> None:
-    outcome = await live(*HASTY, *GOOD).play(episodes_per_script=2, branches=1, attempts=Attempts(drafts=1))
-    assert [one.turns for one in outcome.trajectories] == [GOOD]
-    assert outcome.trajectories[0].provenance.branch == Branch(number=1, of=2)
-    assert outcome.trajectories[0].provenance.attempts == 1, "those of another play are not counted"
-
-
 async def test_an_answer_that_is_refused_for_good_ends_its_play_alone() -> None:
     refusal = EpisodeAbandoned("the player refused to answer")
     stage = live(*GOOD)

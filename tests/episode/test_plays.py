@@ -15,7 +15,6 @@ from refinesynth.episode import Play, plays
 from refinesynth.errors import InputError, RunFolderError
 from refinesynth.prompts import Prompts
 from refinesynth.prompts.prompt_library import SECTIONS, SUFFIX
-from refinesynth.rules import script, strict
 from refinesynth.run import RunFolder
 from refinesynth.settings.grounding import Grounding
 
@@ -70,16 +69,6 @@ def test_the_roles_that_a_play_asks(play: str, given: dict[str, bool], voices: t
     asked = plays.find(play).roles
     assert asked(settings_for(play, **given)) == (Role.SCRIPT_WRITER, *voices)
     assert asked(settings_for(play, judge=True, **given)) == (Role.SCRIPT_WRITER, *voices, Role.JUDGE)
-
-
-def test_the_rules_that_a_play_has_by_default() -> None:
-    band = Grounding(difficulty=(4, 12))
-    for name in ("live", "narrated"):
-        assert plays.find(name).rules() == strict()
-        assert plays.find(name).script_rules(band) == script()
-    assert plays.find("grounded").rules() == rs.rules.grounded()
-    assert plays.find("grounded").script_rules(band) == rs.rules.grounded_script(difficulty=(4, 12))
-    assert plays.find("grounded").script_rules(Grounding()) == rs.rules.grounded_script(difficulty=(6, 12))
 
 
 @pytest.mark.parametrize("template", sorted({*SECTIONS} - {"turn_judge"}))  # an audit's, which is no run
