@@ -236,11 +236,7 @@ async def test_several_calls_of_a_message_are_executed_in_their_order(tmp_path: 
         }
 
     log = tmp_path / "run.log"
-    given: dict[str, Any] = {
-        "mistakes": "natural",
-        "rules": "agentrefine(0)",
-        "mcp": f"{PYTHON[0]} {SERVER} {log}",
-    }
+    given: dict[str, Any] = {"mistakes": "natural", "rules": "agentrefine(0)", "mcp": f"{PYTHON[0]} {SERVER} {log}"}
     asked: dict[str, Any] = {"player_form": "tools", "parallel_calls": True, "allow_tool": ("add_note",), **given}
     (one, *_) = await rs.synthesize(n=1, real=True, output=tmp_path / "run", call=call, **asked)
     acts = [turn for turn in one.turns if isinstance(turn, PlayerTurn)][:6]

@@ -4,8 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import provenance
 
-from refinesynth.cost import Cost
-from refinesynth.synthesis import Estimate
 from refinesynth.testing import texts, valid_drafts
 from refinesynth.text.printable import printable
 from refinesynth.trajectory import Draft, DungeonMasterTurn, Persona, PlayerTurn, Trajectory
@@ -39,12 +37,3 @@ def test_a_trajectory_is_printed_with_its_mistakes_and_no_control_characters(dra
     printed = str(trajectory(draft, text))
     assert printable(printed) == printed
     assert printed.count("✗ mistake") == mistakes
-
-
-def test_an_estimate_is_a_table_in_print() -> None:
-    found = Estimate.of(
-        [(1, Cost()), (0, Cost(cost_usd=None))], n=10, concurrency=4, source="x", elapsed=1.0, episode_seconds=2.0
-    )
-    lines = str(found).splitlines()
-    assert len(lines) == len(found.rows()) == 8
-    assert lines[1].split() == ["personas", "needed", *found.rows()[1][1:]]

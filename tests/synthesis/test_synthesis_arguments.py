@@ -13,11 +13,12 @@ from run_records import events
 
 import refinesynth.episode
 from refinesynth.backends import Backend
-from refinesynth.errors import ConfigurationError, InputError, RunFolderError
+from refinesynth.errors import InputError, RunFolderError
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.rules import BaseRule, Violation, strict
+from refinesynth.settings import Grounding
 from refinesynth.settings.mistakes import natural
-from refinesynth.synthesis import Progress, SynthesisResult, synthesize
+from refinesynth.synthesis import synthesize
 from refinesynth.trajectory import Draft, Persona
 
 FATES = [Fate(steps=3), Fate(steps=9, accepted=False, refusals=("TurnLimit",)), Fate(steps=0), Fate(steps=5)]
@@ -49,15 +50,11 @@ def names(folder: Path) -> list[str]:
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"n": 0}, "n is 0; should be greater than or equal to 1: number of accepted trajectories"),
     ({"n": 10**400}, "should be less than or equal to 1000000000000: number of"),
-    ({"n": True}, "n is True"),
-    ({"n": 2.5}, "n is 2.5"),
     ({"concurrency": 0}, "concurrency is 0; expected 'auto', or a whole number from 1 to 100,000"),
-    ({"concurrency": 10**6}, "concurrency is 1000000"),
     ({"max_turns": 0}, "max_turns is 0"),
     ({"play": "alone"}, "play is 'alone'; expected one of 'live', 'narrated', 'grounded'"),
     ({"seed": 2**64}, "seed is 18446744073709551616; should be less than or equal to 18446744073709551615"),
     ({"seed": -(2**63) - 1}, "should be greater than or equal to -9223372036854775808: seed of the run"),
-    ({"seed": "7"}, "seed is '7'; should be a valid integer"),
     ({"seed": True}, "seed is True"),
     ({"mistakes": "naturl"}, "mistakes is 'naturl'; expected one of: spread, spread=2"),
     (
@@ -69,7 +66,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "attempts is 4; should be a valid dictionary or instance of Attempts: attempts per persona, any of",
     ),
     ({"rules": 5}, "rules is 5; expected a rule or its text"),
-    ({"rules": "stricct()"}, "stricct"),
     ({"script_rules": "strict("}, "strict"),
     ({"backend": "rehearsall"}, "rehearsal"),
     ({"personas": "nobody.jsonl"}, "there is no file 'nobody.jsonl'"),
@@ -77,10 +73,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"personas": ["", " "]}, "none of the 2 rows"),
     ({"prompts": "nowhere"}, "nowhere"),
     ({"early_stop": -1}, "early_stop is -1; should be greater than or equal to 0"),
-    ({"early_stop": "3"}, "early_stop is '3'; should be a valid integer"),
     ({"workers": 0}, "workers is 0"),
-    ({"workers": True}, "workers is True"),
-    ({"workers": 10**6}, "workers is 1000000"),
     ({"judge": "perhaps"}, "judge is 'perhaps'"),
     ({"deadline": 0}, "deadline is 0"),
     ({"branches": 10**9}, "branches is 1000000000"),
@@ -89,8 +82,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"match": "lenient", "play": "narrated"}, "match is 'lenient', and nobody plays turn by turn"),
     ({"match": "loose"}, "match is 'loose'"),
     ({"budget": "5"}, "20Mtok"),
-    ({"budget": 5}, "20Mtok"),
-    ({"budget": "0usd"}, "20Mtok"),
+    ({"grounding": Grounding()}, "it is for play='grounded' alone"),
+    ({"play": "grounded", "grounding": "terse"}, "should be a valid dictionary or instance of G"),
 ]
 """Arguments that cannot be used, and what is said of them."""
 
@@ -104,32 +97,6 @@ async def test_what_cannot_be_used_is_said_before_anything_is_written(
         with pytest.raises(InputError, match=message):
             await synthesize(**asked)
         assert names(tmp_path) == [], wrong
-
-
-async def test_a_backend_without_its_key_is_said_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="OPENAI_API_KEY"):
-        await synthesize(people(3), 1, "gpt-4o", output=tmp_path / "run")
-    assert names(tmp_path) == []
-
-
-async def test_a_run_ends_with_n_accepted(tmp_path: Path, acts: Acts) -> None:
-    stage = acts(FATES)
-    seen: list[Progress] = []
-    result = await synthesize(people(100), 9, output=tmp_path / "run", on_progress=seen.append, concurrency=4)
-    assert isinstance(result, SynthesisResult)
-    assert result.reached
-    assert result.shortfall is None
-    assert [trajectory.id for trajectory in result] == [f"{index:06d}" for index in (0, 2, 3, 4, 6, 7, 8, 10, 11)]
-    assert result.by_rule == {"TurnLimit": 3}
-    assert seen[-1].accepted == 9
-    assert len(stage.played) <= 9 / 0.75 + 4
-
-
-async def test_without_output_runs_are_numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, acts: Acts) -> None:
-    monkeypatch.chdir(tmp_path)
-    acts(FATES)
-    paths = [(await synthesize(people(3), 1)).path for _ in range(2)]
-    assert paths == [Path("runs/001"), Path("runs/002")]
 
 
 async def test_episodes_with_several_trajectories_do_not_hide_those_without(tmp_path: Path, acts: Acts) -> None:
@@ -152,13 +119,6 @@ async def test_personas_that_run_out_are_said(tmp_path: Path, acts: Acts) -> Non
     assert skipped == [(5, "is blank")]
     last = events(tmp_path / "run")[-1]
     assert (last["event"], last["why"]) == ("run_ended", "personas_ran_out")
-
-
-async def test_bad_rows_before_the_first_persona_are_logged_too(tmp_path: Path, acts: Acts) -> None:
-    acts(FATES)
-    await synthesize(["", *people(2)], 1, output=tmp_path / "run")
-    said = [event["event"] for event in events(tmp_path / "run")]
-    assert said == ["run_started", "persona_skipped", "episode_finished", "run_ended"]
 
 
 async def test_a_resume_with_other_settings_is_refused_and_with_another_connection_taken(
@@ -205,10 +165,7 @@ async def test_no_secret_is_in_any_file(tmp_path: Path, acts: Acts, monkeypatch:
     canary = "sk-canary-0123456789abcdef"
     monkeypatch.setenv("OPENAI_API_KEY", canary)
     acts(FATES)
-    extra: Mapping[str, Any] = {
-        "extra_headers": {"X-Team": canary},
-        "stop": [f"Bearer {canary}", 5],
-    }
+    extra: Mapping[str, Any] = {"extra_headers": {"X-Team": canary}, "stop": [f"Bearer {canary}", 5]}
     backend = Backend(model="gpt-4o", temperature=0.5, extra=extra)
 
     async def call(**_: object) -> object:

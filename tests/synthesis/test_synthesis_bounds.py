@@ -95,13 +95,6 @@ async def test_turns_have_their_bounds_and_the_config_records_them(tmp_path: Pat
     assert bounds(await play(tmp_path / "run", 3)) == bounds(server)
 
 
-async def test_a_setting_replaces_the_bound_and_null_takes_it_out(tmp_path: Path) -> None:
-    given = await play(tmp_path / "given", 1, max_tokens=4_000)
-    assert bounds(given) == {("writer", 4_000), ("master", 4_000), ("player", 4_000)}
-    none = await play(tmp_path / "none", 1, extra={"max_tokens": None})
-    assert bounds(none) == {("writer", None), ("master", None), ("player", None)}
-
-
 async def test_a_run_that_was_begun_without_bounds_goes_on_without(tmp_path: Path) -> None:
     await play(tmp_path, 1)
     config = orjson.loads((tmp_path / "config.json").read_bytes())

@@ -53,15 +53,6 @@ async def test_every_mistake_that_was_asked_for_comes_about(tmp_path: Path) -> N
 
 
 @pytest.mark.long
-async def test_a_run_by_calls_goes_on(tmp_path: Path) -> None:
-    whole = await rs.synthesize(n=4, player_form="tools", output=tmp_path / "whole")
-    await rs.synthesize(n=1, player_form="tools", output=tmp_path / "parts")
-    parts = await rs.synthesize(n=4, player_form="tools", output=tmp_path / "parts")
-    content = (whole.path / "trajectories.jsonl").read_bytes()
-    assert (parts.path / "trajectories.jsonl").read_bytes() == content
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("play", ["live", "grounded"])
 async def test_a_run_with_several_calls_in_a_message_goes_on(tmp_path: Path, play: str) -> None:
     asked: list[Any] = []

@@ -1,6 +1,6 @@
 """Episodes in flight where a run finds their number itself."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ ASKS = 12
 """Requests of an episode, one after the other."""
 
 
-def in_flight(server: Server, *, seconds: int, every: Callable[[int], object] = str) -> list[int]:
+def in_flight(server: Server, *, seconds: int) -> list[int]:
     """Episodes in flight, each second, of a run that begins as many as there is room for."""
 
     async def play() -> list[int]:
@@ -38,7 +38,6 @@ def in_flight(server: Server, *, seconds: int, every: Callable[[int], object] = 
 
         async with anyio.create_task_group() as episodes:
             for second in range(seconds):
-                every(second)
                 while playing < room.current():
                     playing += 1
                     episodes.start_soon(episode, second)
@@ -63,17 +62,6 @@ def test_it_begins_with_sixteen_and_grows_while_the_server_takes_more_up_to_the_
 def test_it_does_not_grow_beyond_what_the_server_takes(server: Server) -> None:
     late = in_flight(server, seconds=700)[300:]
     assert 60 <= sorted(late)[len(late) // 2] <= 1.25 * 1.14 * 60 + 1
-
-
-def test_it_shrinks_with_the_server() -> None:
-    server = Server(most=80)
-
-    def change(second: int) -> None:
-        server.most = 80 if second < 200 else 20
-
-    seen = in_flight(server, seconds=600, every=change)
-    assert max(seen[:200]) >= 70
-    assert max(seen[-200:]) <= 40
 
 
 def test_servers_that_do_not_answer_and_those_without_a_limit_give_no_room() -> None:

@@ -6,7 +6,7 @@ import pytest
 from fates import Fate, Fates, run
 from hypothesis import given
 from hypothesis import strategies as st
-from run_records import FEWER, contents, events, kept, scratch
+from run_records import FEWER, contents, kept, scratch
 
 from refinesynth.run import RunFolder, RunStats
 from refinesynth.synthesis import SynthesisResult, synthesize
@@ -44,18 +44,6 @@ async def test_with_no_early_stop_it_goes_on_as_if_it_had_never_stopped(
         await run(parts, stage, n=20, count=60, early_stop=0)
         assert before.keys().isdisjoint(stage.finished), "an episode was played twice"
         assert contents(parts) == contents(whole)
-
-
-async def test_the_same_again_after_a_stop_plays_nothing_and_says_the_same(tmp_path: Path) -> None:
-    stage = Fates([Fate(accepted=False, refusals=("TaskSucceed",))])
-    pool = await played(tmp_path, stage.fates, n=5, early_stop=4)
-    assert pool.stopped_early == "nothing_accepted"
-    again = await run(tmp_path, stage, n=5, early_stop=4)
-    assert again.stopped_early == "nothing_accepted"
-    assert stage.played == []
-    said = [(event["why"], event["episodes"], event["rule"]) for event in events(tmp_path, "stopped_early")]
-    assert said == [("nothing_accepted", 4, "TaskSucceed")] * 2
-    assert events(tmp_path)[-1]["why"] == "nothing_accepted"
 
 
 async def test_one_that_is_accepted_out_of_turn_is_kept_for_later(tmp_path: Path) -> None:

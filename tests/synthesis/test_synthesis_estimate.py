@@ -105,10 +105,6 @@ async def test_an_iterator_is_read_no_further_than_needed() -> None:
     assert next(source) in PEOPLE[3:5]
 
 
-async def test_fewer_personas_than_asked_for_are_all_played() -> None:
-    assert (await estimate(PEOPLE[:2], 5, sample=8)).episodes == 2
-
-
 async def test_an_estimate_keeps_to_a_budget() -> None:
     found = await estimate(PEOPLE, 100, PAID, call=Rehearsal(), sample=40, budget="200ktok")
     assert 0 < found.episodes < 40

@@ -183,12 +183,3 @@ async def test_an_episode_that_others_wait_for_is_played_though_enough_are_accep
     assert second.played == [1]
     await run(tmp_path / "whole", Fates(fates), n=1)
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
-
-
-async def test_more_personas_may_be_given_on_resume(tmp_path: Path) -> None:
-    await run(tmp_path, Fates([Fate()]), n=50, count=5)
-    second = Fates([Fate()])
-    pool = await run(tmp_path, second, n=50, count=60)
-    assert pool.reached
-    assert second.played == list(range(5, 50))
-    assert pool.progress.finished_before == 5

@@ -8,11 +8,10 @@ import pytest
 from fates import Fate, config, outcome
 from samples import paid
 
-from refinesynth.errors import RunFolderError
 from refinesynth.journal import PaidCompletion
 from refinesynth.outcome import EpisodeOutcome
 from refinesynth.run import CompletedEpisode, EpisodeLine, RunFolder, RunWriter
-from refinesynth.synthesis import Records, SynthesisResult
+from refinesynth.synthesis import SynthesisResult
 from refinesynth.trajectory import Persona, Usage
 
 GOOD = Fate()
@@ -99,38 +98,9 @@ async def test_a_shortfall_says_why(tmp_path: Path) -> None:
     assert "the run was interrupted, is still going on, or ran out of personas" in str(opened.shortfall)
 
 
-async def test_a_shortfall_without_refusals_names_no_rule(tmp_path: Path) -> None:
-    await written(tmp_path / "failed", Fate(accepted=False))
-    shortfall = str(SynthesisResult.open(tmp_path / "failed").shortfall)
-    assert shortfall.endswith(" 1 of 1 episodes gave none. The last one: too many drafts were refused.")
-    assert "most refusals" not in shortfall
-    await written(tmp_path / "fine", GOOD)
-    assert "gave none" not in str(SynthesisResult.open(tmp_path / "fine").shortfall)
-
-
 async def test_a_result_without_trajectories_is_still_true(tmp_path: Path) -> None:
     await written(tmp_path)
     result = SynthesisResult.open(tmp_path)
     assert len(result) == 0
     assert result
     assert list(result) == []
-
-
-def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match="is not the folder of a run"):
-        SynthesisResult.open(tmp_path)
-
-
-def test_records_are_read_only_as_far_as_they_are_looked_at() -> None:
-    given = 0
-
-    def read() -> Iterator[int]:
-        nonlocal given
-        for number in range(1_000_000):
-            given += 1
-            yield number
-
-    records = Records(read, 1_000_000)
-    assert next(iter(records)) == 0
-    assert len(records) == 1_000_000
-    assert given == 1

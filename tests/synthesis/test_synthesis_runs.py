@@ -11,18 +11,9 @@ import pytest
 from run_records import events, kept
 
 from refinesynth.errors import ConfigurationError
-from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.run import RunFolder
 from refinesynth.settings.setting_presets import paper
 from refinesynth.synthesis import synthesize
-
-
-class Rejection(Exception):
-    """What a server's refusal looks like to whoever asked."""
-
-    def __init__(self, status_code: int, message: str) -> None:
-        super().__init__(message)
-        self.status_code = status_code
 
 
 async def test_the_papers_preset_runs(tmp_path: Path) -> None:
@@ -31,23 +22,6 @@ async def test_the_papers_preset_runs(tmp_path: Path) -> None:
     assert result.reached
     assert result.config.rules == repr(paper()["rules"])
     assert all(line.usage.requests <= 4 for line in RunFolder.open(result.path).episodes())
-
-
-async def test_an_episode_that_is_given_up_does_not_end_the_run(tmp_path: Path) -> None:
-    rehearsal = Rehearsal(faults=Faults.none())
-
-    async def call(**request: Any) -> object:
-        if "arsonist" in str(request["messages"]):
-            raise Rejection(400, "content policy violation")
-        return await rehearsal(**request)
-
-    people = ["An arsonist", "A potter from Fez"]
-    result = await synthesize(people, 2, "openai/any", output=tmp_path / "run", call=call)
-    assert len(result) == 1
-    assert "an iterable (list) ran out after 2 personas" in str(result.shortfall)
-    given_up = next(RunFolder.open(result.path).episodes())
-    assert not given_up.accepted
-    assert "content policy" in str(given_up.reason)
 
 
 HANGING = """

@@ -50,14 +50,6 @@ async def test_each_script_is_played_once_and_none_is_written(worlds: Path, tmp_
     assert "scripts of" in (result.shortfall or "")
 
 
-@pytest.mark.long
-async def test_a_file_of_trajectories_will_do(worlds: Path, tmp_path: Path) -> None:
-    file = worlds / "trajectories.jsonl"
-    result = await rs.synthesize(scripts=file, n=2, output=tmp_path / "again")
-    assert [one.script for one in result] == scripts(RunFolder.open(worlds).trajectories())[:2]
-    assert all(one.provenance.play == "live" for one in result)
-
-
 async def test_a_run_goes_on_with_the_same_scripts_alone(worlds: Path, tmp_path: Path) -> None:
     first = await rs.synthesize(scripts=worlds, n=1, output=tmp_path / "again")
     assert len(first) == 1
@@ -86,8 +78,3 @@ async def test_personas_and_scripts_exclude_each_other(worlds: Path, tmp_path: P
     with pytest.raises(InputError, match="there is no"):
         await rs.synthesize(scripts=tmp_path / "nowhere", n=1, output=tmp_path / "again")
     assert not (tmp_path / "again").exists()
-
-
-async def test_an_estimate_plays_scripts_too(worlds: Path) -> None:
-    estimate = await rs.estimate(n=3, scripts=worlds, sample=2)
-    assert "the scripts of" in estimate.source

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_records import contents
 
-import refinesynth as rs
-from refinesynth.errors import InputError, RunFolderError
+from refinesynth.errors import InputError
 from refinesynth.personas import shipped
 from refinesynth.run import RunFolder
 from refinesynth.run.merging import merge_runs
@@ -67,13 +66,6 @@ async def test_rows_that_are_no_personas_are_passed_by_in_each_shard(tmp_path: P
     assert shard.bad_personas == len(PEOPLE)
 
 
-async def test_another_shard_is_another_run(tmp_path: Path) -> None:
-    await made(tmp_path / "run", 4, shard="0/2")
-    for shard in ("1/2", "0/4", None):
-        with pytest.raises(RunFolderError, match='shard: "0/2" -> '):
-            await made(tmp_path / "run", 4, shard=shard)
-
-
 async def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     runs = [(await made(tmp_path / str(index), 4, shard=f"{index}/4")).path for index in (0, 2)]
     assert (await merge_runs(runs, tmp_path / "merged")).missing == ("1/4", "3/4")
@@ -91,8 +83,3 @@ async def test_a_shard_of_which_nothing_is_left_is_refused_before_anything_is_wr
     with pytest.raises(InputError, match="has 8, and number 20"):
         await made(tmp_path / "run", 40, shard="20/30")
     assert not (tmp_path / "run").exists()
-
-
-async def test_an_estimate_is_of_the_shard() -> None:
-    found = await rs.estimate(PEOPLE, 40, "rehearsal", sample=2, shard="0/3")
-    assert found.n == 14
