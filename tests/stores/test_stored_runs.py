@@ -12,12 +12,11 @@ from typing import Any
 import anyio
 import pytest
 from run_records import contents
-from s3_server import serving, store_down
+from s3_server import store_down
 
 from refinesynth.errors import InputError, RunFolderError, StorageError
 from refinesynth.journal import JournalReader
 from refinesynth.rehearsal import Rehearsal
-from refinesynth.run import RunFolder
 from refinesynth.stores import fetch, run_output, work_folder
 from refinesynth.stores.run_output import TakenOver
 from refinesynth.stores.store import RunStore, Segment
@@ -127,18 +126,6 @@ async def test_a_store_that_stays_away_ends_in_an_error_and_the_same_call_adds_t
     assert len(await segments(bucket)) == before
 
 
-async def test_a_server_that_is_away_at_the_beginning_is_said_before_anything_is_paid(
-    bucket: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with serving(0) as port:
-        pass
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-    call = Counted()
-    with pytest.raises(StorageError, match="cannot read 's3://bucket"):
-        await made(bucket, 1, call)
-    assert call.answers == 0
-
-
 class AheadOfTheStore(datetime):
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> datetime:
@@ -240,16 +227,6 @@ async def test_what_is_no_place_for_a_run_is_refused(bucket: str, machine: Machi
         await fetch(bucket)
     with pytest.raises(StorageError, match="cannot read 's3://none"):
         await made("s3://none/run", 1)
-
-
-async def test_other_settings_are_refused_as_in_a_folder(bucket: str, machine: Machine) -> None:
-    await made(bucket, 1)
-    machine("two")
-    count = len(await segments(bucket))
-    with pytest.raises(RunFolderError, match="max_turns: 60 -> 50"):
-        await made(bucket, 2, max_turns=50)
-    assert len(await segments(bucket)) == count
-    assert RunFolder.open(work_folder(bucket)).config.n == 1
 
 
 async def test_what_is_to_be_checked_is_named_with_what_the_store_says(

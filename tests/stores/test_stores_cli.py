@@ -51,17 +51,3 @@ def test_what_is_not_there_at_the_end_is_said_with_an_exit_code_of_its_own(
     assert done.exit_code == ExitCode.STORAGE
     assert "what is not in" in " ".join(done.stderr.split())
     assert refinesynth("run", "-n", 2, "-o", bucket).exit_code == ExitCode.OK
-
-
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        (("run", "-n", "1", "-o", "ftp://x/y"), "expected s3://"),
-        (("run", "-n", "1", "--fresh", "-o", "s3://bucket/x"), "give another URL"),
-        (("status", "gs://me:key@bucket/x"), "keys belong in the environment"),
-        (("fetch", "runs/first", "-o", "here"), "is no URL"),
-    ],
-)
-def test_what_is_no_place_for_a_run_is_refused(command: tuple[str, ...], said: str, machine: Machine) -> None:
-    done = refinesynth(*command)
-    assert (done.exit_code, said in done.stderr) == (ExitCode.WRONG_INPUT, True), done.stderr

@@ -21,6 +21,7 @@ import orjson
 import pytest
 from stage import settings_for
 
+from bench.command import family
 from refinesynth import __version__, rules, synthesize
 from refinesynth.backends import Backend, resolve_roles
 from refinesynth.episode.plays import find
@@ -39,13 +40,6 @@ pytestmark = [pytest.mark.process, pytest.mark.long, pytest.mark.usefixtures("lo
 
 def contents(folder: Path) -> list[bytes]:
     return [(folder / name).read_bytes() for name in ("trajectories.jsonl", "rejected.jsonl")]
-
-
-def family(pid: int) -> Iterator[int]:
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, _read(children).split()):
-            yield child
-            yield from family(child)
 
 
 def tasks_at_work() -> list[int]:

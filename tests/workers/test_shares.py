@@ -58,13 +58,6 @@ async def test_a_backend_that_costs_nothing_has_a_share_of_dollars() -> None:
         share.give_back()
 
 
-async def test_a_completion_without_a_price_counts_at_what_others_cost() -> None:
-    tracker = BudgetTracker(Budget(usd=1.0))
-    tracker.count(RequestUsage(input_tokens=1_000), 0.01)
-    tracker.count(RequestUsage(input_tokens=500), None)
-    assert tracker.limits[0].spent == pytest.approx(0.015)
-
-
 async def test_where_nothing_is_left_nothing_is_given() -> None:
     tracker = BudgetTracker(Budget(tokens=1_000))
     tracker.count(RequestUsage(input_tokens=1_000), None)
