@@ -4,7 +4,7 @@ import socket
 import struct
 from asyncio import Transport
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
@@ -65,14 +65,13 @@ def faulty_app(
     jitter: float = 0.0,
     seed: int = 0,
     log: Path | None = None,
-    garbage: Sequence[bytes] = GARBAGE,
 ) -> web.Application:
     """Return the mock server with these shares of requests failing: HTTP statuses, and names of `FAULTS`.
 
     The fault of a request depends on `seed` and on how many requests came before it. `log` gets a line of JSON for each
     request that has ended.
     """
-    server = _Faulty(dict(faults or {}), latency, jitter, seed, log, garbage)
+    server = _Faulty(dict(faults or {}), latency, jitter, seed, log)
     app = create_app(call, latency=latency)
     app.middlewares.append(server.middleware)
     return app
@@ -85,7 +84,6 @@ class _Faulty:
     jitter: float
     seed: int
     log: Path | None
-    garbage: Sequence[bytes] = GARBAGE
     requests: int = 0
     in_flight: int = 0
     max_in_flight: int = 0
@@ -119,7 +117,7 @@ class _Faulty:
                     answer = await _broken(request, str(fault), answer)
             else:
                 await anyio.sleep(self.latency * (1.0 + self.jitter * random.uniform(-1.0, 1.0)))
-                answer = await _failed(request, fault, random.choice(self.garbage))
+                answer = await _failed(request, fault, random.choice(GARBAGE))
                 line.status = answer.status
         except ConnectionError:
             # aiohttp has no client to send this to, and logs no traceback.

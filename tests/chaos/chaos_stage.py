@@ -32,11 +32,9 @@ def backend(address: str, *, path: str = "litellm", **settings: Any) -> rs.Backe
     return rs.Backend.model_validate(given)
 
 
-def served(
-    faults: Mapping[int | str, float] | None = None, *, seed: int = 0, slips: Faults | None = None, **settings: Any
-) -> web.Application:
-    """An application that rehearses with few faults of its own and fails as told."""
-    return faulty_app(Rehearsal(faults=slips or Faults.none()), faults, seed=seed, **settings)
+def served(faults: Mapping[int | str, float], *, seed: int = 0) -> web.Application:
+    """An application that rehearses without faults of its own and fails as told."""
+    return faulty_app(Rehearsal(faults=Faults.none()), faults, seed=seed)
 
 
 def failing(shares: Mapping[str | int, float], *, seed: int) -> tuple[web.Application, Counter[str]]:

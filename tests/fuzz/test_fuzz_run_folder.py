@@ -97,23 +97,6 @@ def completed(files: dict[str, bytes], folder: Path) -> bool:
 
 @pytest.mark.long
 @thoroughly
-@given(
-    st.sampled_from(("whole", "interrupted", "killed")),
-    st.lists(st.builds(Harm, st.sampled_from(DATA), shares), max_size=2),
-)
-def test_lines_that_are_gone_are_made_again(state: str, harms: list[Harm]) -> None:
-    whole, interrupted, killed = folders()
-    files = dict({"whole": whole, "interrupted": interrupted, "killed": killed}[state])
-    for harm in harms:
-        harm.do(files)
-    with TemporaryDirectory() as place:
-        assert completed(files, Path(place) / "run")
-        found = contents(Path(place) / "run")
-    assert {name: found[name] for name in DATA} == {name: whole[name] for name in DATA}
-
-
-@pytest.mark.long
-@thoroughly
 @given(st.booleans(), st.sampled_from(JOURNAL), shares)
 def test_a_journal_that_was_cut_is_refused_or_the_run_is_the_same(closed: bool, file: str, cut: float) -> None:
     whole, interrupted, killed = folders()
