@@ -116,8 +116,3 @@ def test_algorithm_one(line: Line) -> None:
     assert found == ([] if line.found is None else [line.found])
     assert verdict.accepted == (line.found is None)
     assert verdict.verified_turns == line.kept
-
-
-def test_the_default_minimum_is_the_methods_two() -> None:
-    assert agentrefine() == agentrefine(min_refinements=2)
-    assert "EnoughMistakes(minimum=2)" in repr(agentrefine())

@@ -8,7 +8,6 @@ from samples import dm, player
 
 from refinesynth.chat import parse_player, render_player
 from refinesynth.rules import (
-    Alternation,
     FreshObservations,
     NoFalseAlarm,
     NoRepeatedMistake,
@@ -28,16 +27,6 @@ PIECES = (
 TEXT = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
 
 
-class TestAlternation:
-    def test_either_may_begin(self) -> None:
-        assert found(Alternation(), draft(dm("Hello."), right("look"))) == []
-        assert found(Alternation(), draft(right("look"), right("look"))) == []
-
-    def test_the_second_of_two_is_blamed(self) -> None:
-        assert found(Alternation(), draft(right("look"), dm("Also."), END)) == [("role_repeats", 2)]
-        assert found(Alternation(), draft(player("look"), player("look"))) == [("role_repeats", 1)]
-
-
 class TestNothingBlank:
     def test_what_is_blank_is_named(self) -> None:
         silent = PlayerTurn(thought=" ", action="\t")
@@ -45,9 +34,6 @@ class TestNothingBlank:
         [violation] = NothingBlank()(draft(silent))
         assert "no thought and no action" in violation.message
         assert found(NothingBlank(), draft(right("look"), dm("\n"))) == [("blank", 2)]
-
-    def test_a_dm_need_not_say_what_it_thinks(self) -> None:
-        assert found(NothingBlank(), draft(right("look"), dm("Done.").model_copy(update={"thought": ""}))) == []
 
 
 class TestReadsBack:
@@ -99,13 +85,6 @@ class TestReadsBack:
     )
     def test_what_can(self, turn: PlayerTurn) -> None:
         assert found(ReadsBack(), draft(turn, dm("Done."))) == []
-
-    def test_the_message_says_what_a_reader_takes_it_for(self) -> None:
-        [two] = ReadsBack()(draft(player("look", "Or\nAction: wait"), dm("Done.")))
-        assert "Turn 1, " in two.message
-        assert 'more than one "Action:"' in two.message
-        [cut] = ReadsBack()(draft(player("look\n\nFine."), dm("Done.")))
-        assert 'the action "look"' in cut.message
 
     @given(TEXT, TEXT)
     def test_a_turn_passes_exactly_if_it_reads_as_it_was(self, thought: str, action: str) -> None:
@@ -199,20 +178,8 @@ class TestNoRepeatedMistake:
         assert found(NoRepeatedMistake(), hopeless) == [("mistake_repeated", 2)]
         assert found(NoRepeatedMistake(), draft(wrong("look"), right("say a"), player("look"), finished=False)) == []
 
-    def test_the_message_names_the_turn_that_called_it_wrong(self) -> None:
-        [violation] = NoRepeatedMistake()(draft(right("look"), wrong("say a"), right("say a")))
-        assert "in turn 4" in violation.message
-        assert '"say a"' in violation.message
-        assert "nothing has changed" in violation.message
-        [violation] = NoRepeatedMistake()(draft(wrong("say a"), right("look"), wrong("say a")))
-        assert "in turn 2, and calls wrong again" in violation.message
-
 
 class TestNoFalseAlarm:
-    @pytest.mark.parametrize("action", ["go to moon", "go to Hall", "fly", ""])
-    def test_a_wrong_form_is_no_false_alarm(self, action: str) -> None:
-        assert found(NoFalseAlarm(), draft(wrong(action, MistakeKind.PARAMETER))) == []
-
     @pytest.mark.parametrize("kind", [MistakeKind.PLACE, MistakeKind.LOGIC])
     def test_place_and_logic_are_the_dms_to_judge(self, kind: MistakeKind) -> None:
         assert found(NoFalseAlarm(), draft(wrong("go to hall", kind))) == []
@@ -230,15 +197,6 @@ class TestFreshObservations:
         assert found(FreshObservations(), twice) == []
         assert found(FreshObservations(times=1), twice) == [("observation_repeats", 3)]
 
-    def test_a_stuck_dm(self) -> None:
-        stuck = draft(*(right(action, "The hall.") for action in ("look", "go to hall", "say a", "say b")))
-        assert found(FreshObservations(), stuck) == [("observation_repeats", 5), ("observation_repeats", 7)]
-        [twice, thrice] = FreshObservations()(stuck)
-        assert "has answered 2 actions before" in twice.message
-        assert "has answered 3 actions before" in thrice.message
-        [once] = FreshObservations(times=1)(draft(right("look", "Hm."), right("say a", "Hm.")))
-        assert "has answered an action before" in once.message
-
 
 class TestSizeLimits:
     def test_one_long_turn_keeps_those_before_it(self) -> None:
@@ -252,11 +210,3 @@ class TestSizeLimits:
         verdict = verify(draft(*(dm("x" * size, thought="") for size in (15, 15, 1, 1))), rule)
         assert [(violation.code, violation.turn) for violation in verdict.violations] == [("too_long", 2)]
         assert verdict.verified_turns == 0
-
-
-class TestStrict:
-    def test_messages_may_quote_anything_and_still_be_written(self) -> None:
-        odd = draft(right("\ud800 fly\x00\n"), script=HOUSE)
-        [message] = [violation.message for violation in strict()(odd) if violation.code == "unknown_action"]
-        assert message.encode()
-        assert "\n" not in message

@@ -109,11 +109,6 @@ def test_actions_and_observations_are_not_read() -> None:
     assert list(NoLeaks()(draft(player("say As the DM, I win"), dm("As the DM, I say hello."), GARBAGE))) == []
 
 
-def test_the_message_quotes_what_it_found() -> None:
-    [violation] = NoLeaks()(draft(player("look", "Hm. As the DM, I know.")))
-    assert '"As the DM"' in violation.message
-
-
 def test_whose_thoughts_are_read_is_a_setting() -> None:
     leak = dm().model_copy(update={"thought": "As the DM, I know."})
     assert list(NoLeaks()(draft(leak))) == []

@@ -7,8 +7,8 @@ from samples import dm, player, with_rulebook
 from words_corpus import HOUSE
 
 from refinesynth import rules
-from refinesynth.rules import FreshObservations, NoRepeatedMistake, RealRefinement, Replays, WordsAgree
-from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, MistakeKind, PlayerTurn
+from refinesynth.rules import NoRepeatedMistake, RealRefinement, Replays, WordsAgree
+from refinesynth.trajectory import Draft, DraftTurn, DungeonMasterTurn, MistakeKind
 
 KITCHEN = "You stand in the kitchen."
 
@@ -98,9 +98,6 @@ class TestFailuresThatPass:
 
     FAILS = (player("go to hall"), told("Not this time.", transient=True))
 
-    def test_it_may_be_tried_again_at_once(self) -> None:
-        assert found(NoRepeatedMistake(), draft(self.FAILS, self.FAILS, right("go to hall"))) == []
-
     def test_it_changes_nothing_so_what_was_wrong_still_is(self) -> None:
         again = draft(wrong("take mug from hall"), self.FAILS, right("take mug from hall"))
         assert found(NoRepeatedMistake(), again) == [("mistake_repeated", 4)]
@@ -115,15 +112,8 @@ class TestFailuresThatPass:
         assert found(RealRefinement(within=1), draft(mistake, self.FAILS)) == [("not_refined", 4)]
         assert found(RealRefinement(within=1), draft(mistake, self.FAILS, finished=False)) == []
 
-    def test_it_may_be_worded_alike_each_time(self) -> None:
-        assert found(FreshObservations(times=1), draft(self.FAILS, self.FAILS, right("look"))) == []
-
     def test_a_flag_beside_it_is_still_a_mistake(self) -> None:
         flagged = self.FAILS[1].model_copy(update={"logic_error": True})
         assert found(NoRepeatedMistake(), draft(self.FAILS[0], flagged, self.FAILS[0], flagged)) == [
             ("mistake_repeated", 2)
         ]
-
-
-def test_a_player_turn_without_its_answer_waits() -> None:
-    assert found(Replays(), played(OPEN, PlayerTurn(thought="", action="look"), finished=False)) == []

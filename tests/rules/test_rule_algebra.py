@@ -9,7 +9,6 @@ from rule_drafts import END, draft, plain, right
 
 from refinesynth.rules import (
     All,
-    Alternation,
     BaseRule,
     Either,
     FirstFailure,
@@ -49,11 +48,6 @@ def test_repr_shows_the_chain(rule: Rule, shown: str) -> None:
     assert repr(rule) == shown
 
 
-def test_nested_conjunctions_are_one() -> None:
-    assert All((A, All((B, All((C,)))))) == All((A, B, C)) == all_of(A, B & C)
-    assert hash(A & B) == hash(A & B)
-
-
 def test_any_callable_composes_from_either_side() -> None:
     assert plain & A == All((plain, A))
     assert A & plain == All((A, plain))
@@ -80,14 +74,6 @@ def test_not_keeps_no_prefix_and_leaves_parts_alone() -> None:
     assert verdict.violations[0].code == "satisfied"
     assert verify(draft(END, finished=False), ~B).accepted
     assert Not(~B)(draft(END))
-
-
-def test_first_failure_is_first_by_turn_and_then_by_order() -> None:
-    late_then_early = draft(right("fly"), right("fly"), right("fly")[0], right("look")[0])
-    [found] = FirstFailure((Alternation(), B, TurnLimit(most=1)))(late_then_early)
-    assert (found.rule, found.turn) == ("TurnLimit", 1)
-    [found] = first_failure(B, TurnLimit(most=7))(late_then_early)
-    assert found.rule == "TaskSucceed"
 
 
 def test_first_failure_passes_warnings_on() -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from rule_drafts import NeverSay, draft, make_plain, right
 
 from refinesynth import rules
-from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.rules.registry import BUILT_IN, MAX_RULE_DEPTH, MAX_TEXT_CHARACTERS
+from refinesynth.errors import InputError
+from refinesynth.rules.registry import BUILT_IN, MAX_RULE_DEPTH
 from refinesynth.trajectory import Liberty
 
 SIMPLE = st.one_of(
@@ -76,34 +76,22 @@ def test_what_a_user_may_write(text: str, rule: rules.Rule) -> None:
         ("", "cannot be read"),
         ("strict(", "cannot be read"),
         ("strict() and TaskSucceed()", "is not a rule"),
-        ("strict() + TaskSucceed()", "is not a rule"),
         ("strict().rules", "is not a rule"),
-        ("7", "is not a rule"),
-        ("[strict]", "is not a rule"),
-        ("lambda: 0", "is not a rule"),
-        ("(strict)()()", "is not a rule"),
         ("__import__('os').system('true')", "is not a rule"),
         ("__import__('os')", "no rule"),
         ("TaskSucceed(phrase=open('/etc/passwd'))", "not a literal"),
-        ("TaskSucceed(phrase=name)", "not a literal"),
-        ("TaskSucceed(f'{1}')", "not a literal"),
         ("TaskSucceed(*'ab')", "not a literal"),
         ("TaskSucceed(**{'phrase': 'x'})", r"no \*\*"),
         ("TaskSucceed(phrase='')", "do not fit: phrase"),
         ("TaskSucceed(word='x')", "do not fit: word"),
         ("TaskSucceed('a', phrase='b')", "do not fit"),
-        ("TurnLimit(most='many')", "do not fit: most"),
-        ("agentrefine(1, 2, 3)", "do not fit"),
         ("agentrefine(letter='some')", "do not fit: letter"),
         ("TurnLimit(most=40, most=400)", "gives a setting twice"),
         ("strict() & ~warn(strict(within=3, within=4))", "gives a setting twice"),
-        ("agentrefine('two')", "do not fit"),
         ("strict(within=0)", "do not fit: within"),
         ("NoLeaks(also=('(',))", "cannot use"),
         ("warn()", "cannot be made"),
-        ("warn", "cannot be made"),
         ("warn(strict, strict)", "cannot be made"),
-        ("first_failure(7)", "is not a rule"),
         ("first_failure(rules=strict)", "not a literal"),
         ("\x00", "cannot be read"),
         ("'\ud800'", "cannot be read"),
@@ -112,7 +100,6 @@ def test_what_a_user_may_write(text: str, rule: rules.Rule) -> None:
         ("(" * 5_000 + ")" * 5_000, "cannot be read|deeper"),
         ("~" * 15_000 + "x", "cannot be read|deeper"),
         ("TaskSucceed(" + "[" * 150 + "]" * 150 + ")", "do not fit"),
-        ("TaskSucceed(" + "-" * 900 + "x)", "not a literal"),
         ("1" * 5_000, "cannot be read"),
     ],
 )
@@ -132,12 +119,6 @@ def test_an_unknown_name_is_told_what_comes_near(name: str, near: str) -> None:
     assert all(known in str(caught.value) for known in BUILT_IN)
 
 
-def test_nothing_near_says_nothing_of_it() -> None:
-    with pytest.raises(InputError) as caught:
-        rules.parse("qqqqqqqq")
-    assert "Did you mean" not in str(caught.value)
-
-
 @given(
     st.text(max_size=60)
     | st.lists(st.sampled_from(["strict", "(", ")", "~", "&", "|", ",", "warn", "k=", "1", "'"])).map("".join)
@@ -154,11 +135,6 @@ def test_odd_escapes_do_not_warn() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert rules.parse(r"NoLeaks(also=('\d',))") == rules.NoLeaks(also=(r"\d",))
-
-
-def test_text_at_the_limit_is_read() -> None:
-    text = "strict" + " " * (MAX_TEXT_CHARACTERS - 6)
-    assert rules.parse(text) == rules.strict()
 
 
 @pytest.fixture
@@ -222,14 +198,3 @@ class TestEntryPoints:
         known = rules.available()
         assert known["broken"] == "from their_broken_rules:Rule"
         assert known["strict"] != "from rule_drafts:makes_trouble"
-
-
-def test_listing_says_something_about_every_rule() -> None:
-    known = rules.available()
-    assert set(known) >= set(BUILT_IN)
-    assert all(known.values())
-
-
-def test_configuration_errors_of_a_rule_pass_through() -> None:
-    with pytest.raises(ConfigurationError):
-        rules.parse("NoLeaks(also=('(?=x)',))")

@@ -6,16 +6,7 @@ from words_corpus import HOUSE
 
 from refinesynth import rules
 from refinesynth.errors import InputError
-from refinesynth.trajectory import (
-    ActionSpec,
-    Draft,
-    Effect,
-    EffectOp,
-    Knowledge,
-    Requirement,
-    Rulebook,
-    Script,
-)
+from refinesynth.trajectory import ActionSpec, Draft, Effect, EffectOp, Knowledge, Requirement, Rulebook, Script
 
 LAMP = ActionSpec(
     name="turn {thing} {setting}",
