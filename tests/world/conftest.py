@@ -1,7 +1,7 @@
-"""Small hand-written worlds, each in another style of state."""
+"""A small hand-written world."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pytest
 from pydantic import JsonValue
@@ -35,10 +35,6 @@ def _action(
 
 def _need(condition: str, hint: str = "Nothing happens.", kind: MistakeKind = MistakeKind.LOGIC) -> Requirement:
     return Requirement(condition=condition, kind=kind, hint=hint)
-
-
-def _move(value: str, from_path: str, path: str) -> Effect:
-    return Effect(op=EffectOp.MOVE, from_path=from_path, path=path, value=value)
 
 
 def _house_actions() -> tuple[ActionSpec, ...]:
@@ -99,103 +95,8 @@ def _house_state() -> JsonValue:
     }
 
 
-def _rooms_actions() -> tuple[ActionSpec, ...]:
-    places, items = ("hall", "kitchen", "attic", "garden", "cellar"), ("cup", "plate", "apple", "pen", "key")
-    go = _action(
-        "walk to {room}",
-        [_need("state.at != room"), _need("!state.rooms[room].locked", "The {room} is locked.")],
-        [setting("/at", "{room}")],
-        "Here you see {state:/rooms/{state:/at}/things}.",
-        room=places,
-    )
-    take = _action(
-        "grab {thing}",
-        [_need("thing in state.rooms[state.at].things", "There is none."), _need("size(state.bag) < 2", "Too heavy.")],
-        [_move("{thing}", "/rooms/{state:/at}/things", "/bag")],
-        thing=items,
-    )
-    drop = _action(
-        "drop {thing}",
-        [_need("thing in state.bag")],
-        [_move("{thing}", "/bag", "/rooms/{state:/at}/things")],
-        thing=items,
-    )
-    unlock = _action(
-        "unlock {room}",
-        [_need("'key' in state.bag && state.rooms[room].locked")],
-        [setting("/rooms/{room}/locked", value=False)],
-        room=places,
-    )
-    return (go, take, drop, unlock)
-
-
-def _rooms_state() -> JsonValue:
-    things: Mapping[str, list[JsonValue]] = {
-        "hall": ["plate"],
-        "kitchen": ["cup", "apple"],
-        "attic": ["key"],
-        "garden": [],
-        "cellar": ["pen"],
-    }
-    rooms: dict[str, JsonValue] = {room: {"things": each, "locked": room == "cellar"} for room, each in things.items()}
-    return {"at": "hall", "bag": [], "rooms": rooms}
-
-
-def _blocks_actions() -> tuple[ActionSpec, ...]:
-    blocks = ("a", "b", "c", "d")
-    free = "state.clear[x] && state.hand == null"
-
-    def lift(x: str) -> list[Effect]:
-        return [setting("/hand", x), setting(f"/on/{x}", "hand"), setting(f"/clear/{x}", value=False)]
-
-    def lay(x: str, on: str) -> list[Effect]:
-        return [setting("/hand", None), setting(f"/on/{x}", on), setting(f"/clear/{x}", value=True)]
-
-    pick = _action("pick up {x}", [_need("state.on[x] == 'table'"), _need(free)], lift("{x}"), x=blocks)
-    down = _action("put down {x}", [_need("state.hand == x")], lay("{x}", "table"), x=blocks)
-    stack = _action(
-        "stack {x} on {y}",
-        [_need("state.hand == x && state.clear[y]")],
-        [*lay("{x}", "{y}"), setting("/clear/{y}", value=False)],
-        x=blocks,
-        y=blocks,
-    )
-    unstack = _action(
-        "unstack {x} from {y}",
-        [_need("state.on[x] == y"), _need(free)],
-        [*lift("{x}"), setting("/clear/{y}", value=True)],
-        x=blocks,
-        y=blocks,
-    )
-    return (pick, down, stack, unstack)
-
-
-def _blocks_state() -> JsonValue:
-    return {
-        "hand": None,
-        "on": {"a": "b", "b": "table", "c": "table", "d": "c"},
-        "clear": {"a": True, "b": False, "c": False, "d": True},
-    }
-
-
-def _world(actions: tuple[ActionSpec, ...], *goal: str) -> World:
-    return World(script_of(*actions, goal=goal))
-
-
 @pytest.fixture(scope="session")
 def house() -> tuple[World, JsonValue]:
     """Objects with a place each; eight places, ten items; the cup is to be clean and in the closed cabinet."""
-    return _world(_house_actions(), "state.items.cup.clean", "state.items.cup.place == 'cabinet'"), _house_state()
-
-
-@pytest.fixture(scope="session")
-def rooms() -> tuple[World, JsonValue]:
-    """Lists of things in rooms; where an action writes depends on where the player is; one room is locked."""
-    goal = ("'cup' in state.rooms.cellar.things", "'pen' in state.rooms.garden.things")
-    return _world(_rooms_actions(), *goal), _rooms_state()
-
-
-@pytest.fixture(scope="session")
-def blocks() -> tuple[World, JsonValue]:
-    """The blocks world, with an order in which a greedy player goes wrong."""
-    return _world(_blocks_actions(), "state.on.b == 'a' && state.on.c == 'b'", "state.on.d == 'c'"), _blocks_state()
+    goal = ("state.items.cup.clean", "state.items.cup.place == 'cabinet'")
+    return World(script_of(*_house_actions(), goal=goal)), _house_state()

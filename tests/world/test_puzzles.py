@@ -1,7 +1,6 @@
 """The documented puzzles, executed beside a few lines of Python: any action in any state that is reached gives the same."""
 
 import re
-from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from random import Random
@@ -20,9 +19,6 @@ PUZZLES = {
     )
 }
 """All of them, by the names of their files."""
-
-Model = Callable[[Any, list[str]], bool]
-"""Changes a state by the words of an action, and says whether the action is accepted."""
 
 
 def _river(state: Any, words: list[str]) -> bool:

@@ -38,16 +38,6 @@ def solution(name: str) -> tuple[str, ...]:
     return rulebook.solution
 
 
-def after(name: str, *actions: str, state: JsonValue = None) -> Any:
-    """The state after actions, all of which must work."""
-    state = beginning(name) if state is None else state
-    for action in actions:
-        ruling = world(name).step(state, action)
-        assert ruling.kind is None, (action, ruling.text)
-        state = ruling.state
-    return state
-
-
 @cache
 def walk(name: str) -> tuple[tuple[Any, str, Ruling], ...]:
     """A long random walk: the state before each action, the action, the ruling. Half of the actions are possible

@@ -118,7 +118,6 @@ def test_an_effect_that_changes_nothing_gives_the_very_same_state(effect: Effect
         _effect(op="set", path="/missing/x", value=1),
         _effect(op="set", path="/bag/3", value=1),
         _effect(op="set", path="/bag/-", value=1),
-        _effect(op="set", path="/bag/01", value=1),
         _effect(op="set", path="/at/x", value=1),
         _effect(op="set", path="/{q}", value=1),
         _effect(op="set", path="/at", value="{q}"),
@@ -127,30 +126,22 @@ def test_an_effect_that_changes_nothing_gives_the_very_same_state(effect: Effect
         _effect(op="add", path="/missing", value=1),
         _effect(op="add", path="/n", value="1"),
         _effect(op="add", path="/n", value=True),
-        _effect(op="add", path="/flag", value=1),
-        _effect(op="add", path="/none", value=1),
         _effect(op="add", path="/text", value=1),
-        _effect(op="add", path="/rooms", value="x"),
         _effect(op="add", path="/n", value=2**60),
         _effect(op="add", path="/f", value=1e308),
         _effect(op="remove", path="/missing"),
         _effect(op="remove", path="/bag", value=False),
-        _effect(op="remove", path="/bag", value=1.0),
         _effect(op="remove", path="/rooms", value="hall"),
         _effect(op="move", from_path="/missing", path="/none"),
         _effect(op="move", from_path="/rooms", path="/rooms/hall/x"),
         _effect(op="move", from_path="/bag", path="/none", value="cup"),
-        _effect(op="move", from_path="/none", path="/bag", value="cup"),
         _effect(op="move", from_path="/bag", path="/rooms/attic/things", value="{q}"),
         _effect(op="move", from_path="/rooms/{any}/things", path="/bag", value="{p}"),
-        _effect(op="remove", path="/missing/{any}", value="{p}"),
         _effect(op="set", path="/n", value={"cel": "state.missing"}),
         _effect(op="set", path="/n", value={"cel": "1 / (state.n - 3)"}),
         _effect(op="set", path="/n", value={"cel": "9007199254740993 + 0"}),
         _effect(op="set", path="/f", value={"cel": "double('nan')"}),
-        _effect(op="set", path="/f", value={"cel": "[[0.0 / 0.0]]"}),
         _effect(op="set", path="/f", value={"cel": "[1, [9007199254740991 + 2]]"}),
-        _effect(op="add", path="/text", value={"cel": "state.n"}),
     ],
 )
 def test_an_effect_without_a_meaning_is_inapplicable(effect: Effect) -> None:
@@ -176,17 +167,14 @@ DEEP = orjson.loads("[" * 20 + "]" * 20)
         (_effect(op="set", path="/a", value=["x"] * 40), "holds 40 texts"),
         (_effect(op="set", path="/a", value=list(range(9_000))), "larger than"),
         (_effect(op="set", path="/a", value=2**70), "no JSON"),
-        (_effect(op="set", path="/a", value={"\ud800": 1}), "no JSON"),
         (_effect(op="set", path="/a", value=[float("inf")]), "finite"),
         (_effect(op="set", path="/a", value={"cel": "x + 1"}), "'x' is not a variable here"),
         (_effect(op="set", path="/a", value={"cel": "["}), "["),
         (_effect(op="set", path="/a", value=[{"cel": "1"}] * 5), "holds 5 calculations"),
         (_effect(op="set", path="/a/{any}", value=1), "uses {any}"),
         (_effect(op="remove", path="/a/{any}"), "uses {any}"),
-        (_effect(op="move", path="/a/{any}", from_path="/b", value="c"), "uses {any}"),
         (_effect(op="remove", path="/{any}/{any}", value="c"), "one whole step"),
         (_effect(op="remove", path="/a/x{any}", value="c"), "one whole step"),
-        (_effect(op="remove", path="/{state:/{any}}", value="c"), "one whole step"),
     ],
 )
 def test_an_effect_that_cannot_work_is_refused(effect: Effect, problem: str) -> None:
@@ -267,11 +255,3 @@ def test_what_a_calculation_comes_to_is_bounded() -> None:
     assert _applied(longer, {"text": "x" * 8_000}) == {"text": "x" * 16_000}
     with pytest.raises(Inapplicable, match="comes to more than"):
         _applied(longer, {"text": "x" * 9_000})
-
-
-def test_any_of_many_lists_is_taken_out_of_in_one_go() -> None:
-    many: JsonValue = {str(number): ["x"] for number in range(8_000)}
-    emptied = _applied(_effect(op="remove", path="/{any}", value="x"), many)
-    assert emptied == {str(number): [] for number in range(8_000)}
-    rows: JsonValue = [["x", "y"], ["y"], "x"]
-    assert _applied(_effect(op="remove", path="/{any}", value="x"), rows) == [["y"], ["y"], "x"]

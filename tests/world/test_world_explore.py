@@ -23,7 +23,6 @@ from refinesynth.trajectory import (
 from refinesynth.world import World, ground_actions
 from refinesynth.world.explore import Explorer, Node
 from refinesynth.world.expression import json_bytes
-from refinesynth.world.ground_actions import Item, overlap
 from refinesynth.world.planner import Planner
 from refinesynth.world.work_limit import WorkLimit, WorkLimitExceeded
 
@@ -242,25 +241,6 @@ def test_the_way_that_breadth_finds_leads_to_the_goal(script: Script) -> None:
         assert len(nodes) == len(way) + 1
         assert explorer.is_goal(nodes[-1])
         assert not any(explorer.is_goal(node) for node in nodes[:-1])
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "meet"),
-    [
-        (("a", "b"), ("a",), True),
-        (("a", None), ("a", "c"), True),
-        (("a", "b"), ("a", "c", "d"), False),
-        (("a", Item("x")), ("a", Item("y")), False),
-        (("a", Item("x")), ("a", "x"), True),
-        (("a", Item("x")), ("a", "y"), False),
-        (("a", Item("x")), ("a", "0"), True),
-        (("a", Item("x")), ("a",), True),
-    ],
-)
-def test_places_overlap_where_one_may_be_part_of_the_other(
-    one: tuple[str | Item | None, ...], other: tuple[str | Item | None, ...], meet: bool
-) -> None:
-    assert overlap(one, other) is overlap(other, one) is meet
 
 
 @given(scripts())

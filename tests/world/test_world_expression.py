@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from refinesynth.world import RulebookError
-from refinesynth.world.expression import Expression, compile_expression, json_bytes
+from refinesynth.world.expression import compile_expression, json_bytes
 from refinesynth.world.text_template import VisibleNames
 
 
@@ -18,42 +18,22 @@ def _answer(source: str, state: JsonValue = None, **values: str) -> bool | str:
 
 
 @pytest.mark.parametrize(
-    ("source", "parts"),
-    [
-        ("a && (b && c) && [d && e] == f", ["a", "(b && c)", "[d && e] == f"]),
-        ("a && b || c", ["a && b || c"]),
-        ("a ? b && c : d", ["a ? b && c : d"]),
-        ("a == '&&'", ["a == '&&'"]),
-    ],
-)
-def test_a_condition_is_taken_apart_where_nothing_binds_weaker(source: str, parts: list[str]) -> None:
-    expression = compile_expression(source, set("abcdef"))
-    assert [each.cel for each in expression.conjuncts] == parts
-
-
-@pytest.mark.parametrize(
     ("source", "instead"),
     [
         ("", "does not parse"),
         ("state.", "does not parse"),
         ("state.a = 1", "write &&, || and =="),
-        ("state.a & state.b", "write &&, || and =="),
         ("{'a': 1}.a == 1", "objects cannot be written out"),
         ("state.a == 'open", "a text ends with the quote"),
         ("state.a == open", "'open' is not a variable here (there are: state, p); a text needs quotes"),
         ("state.a.map(x, x)[0] == 1", "write exists, all, filter or sum instead of map"),
         ("p.matches('(a*)*b')", "write ==, in, contains"),
-        ("matches(p, 'a')", "write ==, in, contains"),
         ("timestamp(p) > timestamp(p)", "available are:"),
-        ("state.a.f()", "available are:"),
         ("all(state.a, x, true)", "available are:"),
         ("state.a.exists(x)", "is written x.exists(name, condition with name)"),
         ("state.a.exists(p, p == 1)", "'p' is a variable already"),
-        ("state.a.exists(state, true)", "'state' is a variable already"),
         ("_in_order(state.a) == 1", "available are:"),
         ("state.a == '''b'''", "plain quoted text"),
-        ("state.a == r'b'", "plain quoted text"),
-        ("state.a == b'b'", "plain quoted text"),
         ("state.a == 'a' 'b'", "two texts follow one another"),
         ("1u == 1", "plain numbers"),
         ("state.a == .5", "does not parse at line:character 1:12:"),
@@ -62,7 +42,6 @@ def test_a_condition_is_taken_apart_where_nothing_binds_weaker(source: str, part
         ("state.?a == 1", "does not parse at line:character 1:"),
         ("(state.a == 1", "bracket is missing"),
         ("state.a == 1)", "does not belong there"),
-        ("[state.a) == 1", "does not belong there"),
         ("(" * 30 + "true" + ")" * 30, "brackets are nested deeper than 24"),
         ("false ? true : " * 80 + "true", "split it"),
         ("true" + " && true" * 200, "split it"),
@@ -71,7 +50,6 @@ def test_a_condition_is_taken_apart_where_nothing_binds_weaker(source: str, part
         ("state.a == '\\ud800'", "does not parse"),
         ("state.a == '\ud800'", ""),
         ("state\x00.a", "is not understood"),
-        ("`state`", "is not understood"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_what_to_write_instead(source: str, instead: str) -> None:
@@ -84,33 +62,6 @@ def test_what_cannot_be_used_is_refused_with_what_to_write_instead(source: str, 
 def test_a_parameter_that_the_action_did_not_give_leaves_no_answer() -> None:
     assert isinstance(compile_expression("p == 'x'", {"p"}).answer({}, {}), str)
     assert isinstance(compile_expression("state[p] == 'x'", {"p"}).answer({"": "x"}, {}), str)
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("state.items.all(i, state.items[i].n >= 0)", True),
-        ("state.items.exists(i, state.items[i].n == 7)", True),
-        ("state.items.exists_one(i, state.items[i].n > 27)", False),
-        ("state.items.filter(i, state.items[i].n > 20).size() == 9", True),
-        ("size(state.items.filter(i, i.startsWith('k1'))) == 11", True),
-        ("['', 'é', '日本', '😀'].all(t, t.size() < 3) && size('日本') == 2", True),
-        ("state.items.exists(i, state.tags.exists(t, t == i))", True),
-        ("[state.tags, state.tags].all(t, t.exists(x, x == 'k7'))", True),
-        ("[1, 2].exists(x, [x, x + 1].exists(y, y == 3))", True),
-        ("(state.tags).exists(x, x == 'k7') && !state.tags.exists(x, x == '')", True),
-        ("state.nested['a'].b.exists(x, x == 'c') && state['nested'].a.b.all(x, x in ['c'])", True),
-        ("state['nested']['a']['b'].exists(x, x == 'c') && [[1]][0].exists(x, x == 1)", True),
-        ("state.tags.filter(x, x != '').exists(x, x in state.items)", True),
-        ("'k7' in state.tags.filter(x, true)", True),
-        ("true ? state.tags.exists(x, x == 'k7') : false", True),
-        ("state.items.filter(i, true)[0] == 'k0' && state.items.filter(i, true)[29] == 'k9'", True),
-    ],
-)
-def test_walks_over_lists_and_objects(source: str, expected: bool) -> None:
-    items: dict[str, JsonValue] = {f"k{n}": {"n": n} for n in range(30)}
-    state: JsonValue = {"items": items, "tags": ["k7", "z"], "nested": {"a": {"b": {"c": 1}}}}
-    assert _answer(source, state) is expected
 
 
 @pytest.mark.parametrize("source", ["p in visible", "state.a == 'x' && p in visible", "visible.exists(n, n == p)"])
@@ -219,11 +170,3 @@ def test_numbers_beyond_the_bounds_have_no_answer(source: str, value: JsonValue)
 
 def test_leading_zeros_are_none_of_a_number() -> None:
     assert _answer("int(state.x) == -7", {"x": "-" + "0" * 5_000 + "7"}) is True
-
-
-def test_an_expression_shows_its_source() -> None:
-    expression = compile_expression("state.items.all(i, i != p)", {"p", "q"})
-    assert isinstance(expression, Expression)
-    assert expression.cel == "state.items.all(i, i != p)"
-    assert expression.analysis.parameters == ("p",)
-    assert [*expression.analysis.reads] == [("items",)]

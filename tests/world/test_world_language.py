@@ -10,19 +10,13 @@ from pydantic import JsonValue
 from samples import with_rulebook
 from world_scripts import action_of, documented, script_of, setting
 
-from refinesynth.episode.ruled_action import RuledAction
-from refinesynth.rules import Replays
-from refinesynth.rules.observation_words import judge_words
 from refinesynth.trajectory import (
     ActionSpec,
     ConditionalText,
-    Draft,
-    DungeonMasterTurn,
     Effect,
     EffectOp,
     Knowledge,
     MistakeKind,
-    PlayerTurn,
     Requirement,
     Script,
     Sight,
@@ -234,26 +228,6 @@ def test_a_mistake_neither_wins_nor_breaks(cost: Effect, problem: str) -> None:
     assert problem in fault
     with pytest.raises(RulebookError, match=r"action 1, 'do': requirement 1: effect 1: '\{p\}' uses"):
         World(script_of(action_of("do", needs=(Requirement(condition="true", effects=(setting("/n", "{p}"),)),))))
-
-
-def test_a_play_with_a_price_is_replayed_and_told() -> None:
-    world = _lock(_WEARS)
-    state: JsonValue = world.script.environment
-    turns: list[PlayerTurn | DungeonMasterTurn] = []
-    told: list[RuledAction] = []
-    for action in ("turn to 1", "turn to 2"):
-        ruling = world.step(state, action)
-        told.append(RuledAction(action, ruling, world.visible(state), world.progress(state)))
-        words = judge_words(world, ruling, world.visible(state), ruling.text, action=action)
-        assert words == []
-        turns += [PlayerTurn(thought="", action=action), told[-1].turn(told[-1].thought, told[-1].text)]
-        state = ruling.state
-    assert told[0].thought == 'The action is refused: it is a logic mistake. It changes "/lock/left".'
-    assert told[0].to_prompt()["changed"] == [{"path": "/lock/left", "before": 3, "after": 2}]
-    draft = Draft(script=world.script, turns=tuple(turns), finished=True)
-    assert list(Replays()(draft)) == []
-    again = draft.model_copy(update={"turns": (*turns[:2], *turns[:2], *turns[:2], *turns[2:])})
-    assert {violation.code for violation in Replays()(again)} == {"wrong_flags", "wrong_progress", "wrong_success"}
 
 
 def test_the_documented_safe_jams() -> None:

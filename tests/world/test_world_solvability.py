@@ -9,7 +9,6 @@ from world_scripts import action_of, script_of, setting
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Invariant, MistakeKind, Requirement, Script, Sight
 from refinesynth.world import Solvability, World, check_solvability
 from refinesynth.world import solvability as checking
-from refinesynth.world.explore import Explorer, Node
 from refinesynth.world.hidden_places import hidden_names
 
 ROOMS = ("hall", "attic", "cellar")
@@ -75,11 +74,6 @@ def test_what_is_wrong_with_a_solution_is_said(solution: Sequence[str], expected
     found = check_solvability(_script(GO, LIGHT, solution=solution))
     assert (found.solution_problem or "").startswith(expected)
     assert found.shortest == SOLUTION
-
-
-def test_what_comes_after_the_goal_is_no_part_of_the_solution() -> None:
-    found = check_solvability(_script(GO, LIGHT, solution=(*SOLUTION, "dance")))
-    assert (found.solution_problem, found.shortest) == (None, SOLUTION)
 
 
 def test_a_goal_that_is_met_already_and_one_out_of_reach() -> None:
@@ -271,20 +265,3 @@ def test_those_who_stand_behind_in_a_line_move_up(leave: Effect) -> None:
     )
     found = check_solvability(script)
     assert (found.shortest, found.exhausted, found.unusable) == (("next", "next", "win"), True, ())
-
-
-def test_one_fatal_action_is_enough_to_call_a_world_losable(monkeypatch: pytest.MonkeyPatch) -> None:
-    drop = DROP.model_copy(
-        update={"name": "drop {way}", "pattern": "drop (.+)", "parameters": {"way": ("a", "b", "c")}}
-    )
-    drop = drop.model_copy(update={"effects": (setting("/broken", value=True), setting("/way", "{way}"))})
-    asked: list[Node] = []
-
-    def lost(_: Explorer, node: Node) -> bool:
-        asked.append(node)
-        return True
-
-    monkeypatch.setattr(Explorer, "is_goal_unreachable", lost)
-    found = check_solvability(_script(drop, GO, LIGHT))
-    assert found.difficulty is not None
-    assert (found.difficulty.losable, len(asked)) == (True, 1)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue, ValidationError
-from world_scripts import action_of, script_of, setting
+from world_scripts import action_of, script_of
 
 from refinesynth.errors import InputError
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement, Rulebook, Script
@@ -163,22 +163,6 @@ def test_a_text_that_is_no_action_is_a_parameter_mistake(house: tuple[World, Jso
     assert ruling.action is None
     assert ruling.state is state
     assert ruling.text.encode()
-
-
-def test_values_are_spelled_as_the_script_spells_them(house: tuple[World, JsonValue]) -> None:
-    world, state = house
-    ruling = world.step(state, " go to  desk ")
-    assert ruling.action == "go to {place}"
-    assert dict(ruling.values) == {"place": "desk"}
-
-
-def test_what_an_action_does_not_touch_is_shared(house: tuple[World, JsonValue]) -> None:
-    world, state = house
-    new = world.step(state, "go to desk").state
-    assert isinstance(state, dict)
-    assert isinstance(new, dict)
-    assert new["items"] is state["items"]
-    assert new["player"] is not state["player"]
 
 
 def _world(*effects: Effect, requires: tuple[Requirement, ...] = (), goal: str = "true", name: str = "do {p}") -> World:
@@ -359,16 +343,3 @@ def test_a_fault_of_what_happens_after_each_step_is_named() -> None:
             assert problem in str(caught.value)
         else:
             assert problem in (World(broken).step({"n": 1}, "wait").problem or "")
-
-
-def test_a_state_is_searched_for_nan_once_in_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    go = action_of("go", *(setting(f"/n{at}", at) for at in range(20)))
-    world, loads, read = World(script_of(go)), orjson.loads, list[bytes]()
-
-    def counted(encoded: bytes) -> JsonValue:
-        read.append(encoded)
-        return loads(encoded)
-
-    monkeypatch.setattr(orjson, "loads", counted)
-    assert world.step({"none": None}, "go").kind is None
-    assert read == [b'{"none":null}']

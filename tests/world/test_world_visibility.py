@@ -91,13 +91,6 @@ def test_what_appears_and_is_not_said_is_added_to_the_observation(flat: World) -
     assert flat.step(there.state, "go to hall").text == "You are in the hall. In sight: mat, stand and umbrella."
 
 
-def test_a_refusal_reveals_nothing_new(flat: World) -> None:
-    ruling = flat.step(_state(), "take milk from fridge")
-    assert (ruling.kind, ruling.appeared) == (MistakeKind.PLACE, ())
-    assert ruling.text == "There is no milk here; there is mat, stand and umbrella."
-    assert ruling.visible == flat.visible(_state())
-
-
 def test_hidden_things_are_planned_for(flat: World) -> None:
     found = plan(flat, _state())
     assert found is not None
