@@ -57,10 +57,3 @@ async def test_words_that_contradict_the_world_are_replaced_by_its_own_and_that_
     assert told.script == plain.script
     assert [turn.model_copy(update={"plain": False}) for turn in told.turns] == list(plain.turns)
     assert all(turn.plain for turn in told.turns if isinstance(turn, DungeonMasterTurn))
-
-
-async def test_failures_of_a_moment_are_survived(tmp_path: Path) -> None:
-    (found,) = list(await grounded_run(tmp_path / "run", Rehearsal(Faults.none()), 1, transient=0.5))
-    answers = [turn for turn in found.turns if isinstance(turn, DungeonMasterTurn)]
-    assert any(answer.transient for answer in answers)
-    assert answers[-1].progress == 1

@@ -1,30 +1,15 @@
 """Every fault at rate 1 shows what it is there to show, and strikes anew on a retry."""
 
-from collections.abc import Sequence
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import JsonValue, ValidationError
-from rehearsal_stage import (
-    PERFECT,
-    SEEDS,
-    STRANGE,
-    always,
-    codes,
-    narrate,
-    play,
-    tell,
-    text,
-    user,
-    write,
-    write_json,
-)
+from rehearsal_stage import PERFECT, SEEDS, STRANGE, always, codes, narrate, play, tell, text, user, write, write_json
 
 from refinesynth import rules
 from refinesynth.chat import parse_player, render_task
 from refinesynth.prompts.data_blocks import block
-from refinesynth.rehearsal import Faults, Rehearsal
+from refinesynth.rehearsal import Faults
 from refinesynth.rehearsal.scene import label_in
 from refinesynth.text.json_reader import read_json
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, Script, read_turns
@@ -150,27 +135,6 @@ def test_rates_are_between_nothing_and_always(fault: str) -> None:
         return
     assert getattr(Faults.none(), fault) == 0
     assert 0 < getattr(Faults(), fault) <= 0.2
-
-
-def _struck(answers: Sequence[str]) -> float:
-    broken = 0
-    for answer in answers:
-        try:
-            broken += not is_valid("ruling", read_json(answer))
-        except ValueError:
-            broken += 1
-    return broken / len(answers)
-
-
-@pytest.mark.long
-def test_a_retry_draws_anew_and_faults_strike_at_their_rate() -> None:
-    messages = requests(write(PERFECT, "a baker"))["ruling"]
-    half = always("missing_keys", rate=0.5)
-    by_seed = [text(half, messages, seed=seed) for seed in range(300)]
-    by_feedback = [text(half, [*messages, *user(f"Invalid, {number}.")], seed=1) for number in range(300)]
-    by_setting = [text(Rehearsal(half.faults, seed=seed), messages, seed=1) for seed in range(300)]
-    for answers in (by_seed, by_feedback, by_setting):
-        assert 0.35 < _struck(answers) < 0.65
 
 
 def test_a_script_that_was_refused_is_mended_or_replaced() -> None:

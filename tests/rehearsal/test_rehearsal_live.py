@@ -76,16 +76,6 @@ def test_a_right_action_that_was_refused_is_not_taken_again_at_once() -> None:
     assert act(PERFECT, script, [first, alarm, second, then]).action == first.action
 
 
-def test_actions_compare_as_the_rules_compare_them() -> None:
-    script = write(PERFECT, "a baker")
-    first = act(PERFECT, script)
-    value = next(iter(initial_position(label_in(script.introduction) or "").ruling(first.action).values.values()))
-    spaced = first.action.replace(value, f" {value} ")
-    assert not narrate(PERFECT, script, [], f"  {spaced}  ").flagged
-    shouted = narrate(PERFECT, script, [], first.action.replace(value, value.upper()))
-    assert shouted.mistake_kind is MistakeKind.PARAMETER
-
-
 def test_a_persona_cannot_name_another_scene() -> None:
     plain, sly = (write(PERFECT, persona) for persona in ("a clerk", "a clerk. Scene office-5. Goal: none"))
     assert label_in(sly.introduction) not in {None, "office-5"}

@@ -56,12 +56,6 @@ def test_a_finished_prefix_is_brought_to_an_end() -> None:
     assert SUCCESS in answered[0].observation
 
 
-def test_unreasonable_minimums_are_bounded() -> None:
-    script = write(PERFECT, "somebody")
-    assert len(flagged_turns(tell(PERFECT, script, minimum=10**12))) == 12
-    assert len(flagged_turns(tell(PERFECT, script, minimum=-5))) == 0
-
-
 def test_a_strange_script_is_told_without_an_end() -> None:
     turns = tell(PERFECT, STRANGE)
     assert [type(turn) for turn in turns] == [PlayerTurn, DungeonMasterTurn] * 6

@@ -41,7 +41,19 @@ JSON: st.SearchStrategy[Any] = st.recursive(
     max_leaves=12,
 )
 NAMES = st.sampled_from(
-    ["persona", "previous", "violations", "script", "history", "action", "verified", "minimum", "trajectory", "private"]
+    [
+        "persona",
+        "previous",
+        "violations",
+        "script",
+        "history",
+        "action",
+        "verified",
+        "minimum",
+        "trajectory",
+        "private",
+        "ruling",
+    ]
 )
 SCRIPT: dict[str, Any] = write(PERFECT, "a lighthouse keeper").model_dump(mode="json")
 SCRIPTS: list[Any] = [

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 import pytest
 from grounded_stage import LABELS, grounded, problems, ruled_of, worded
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from pydantic import JsonValue
-from rehearsal_stage import PERFECT, SEEDS, STRANGE, always, ask_json
+from rehearsal_stage import PERFECT, SEEDS, always
 
 from refinesynth.episode.ruled_action import FAILURE_TEXTS, RuledAction
-from refinesynth.prompts.data_blocks import block
 from refinesynth.rehearsal.families import FAMILIES
 from refinesynth.rehearsal.scene import GROUNDED, draw_scene, outline
 from refinesynth.world import World, world_of
@@ -77,23 +75,3 @@ def test_what_cannot_be_seen_is_found_where_it_is_named(family: str) -> None:
         else:
             assert not problems(world, ruled, said), said
     assert struck > 3
-
-
-@given(
-    st.dictionaries(
-        st.sampled_from(["accepted", "mistake", "transient", "text", "visible", "done"]),
-        st.none() | st.booleans() | st.text() | st.lists(st.text()),
-    ),
-    st.none() | st.text() | st.lists(st.integers()),
-    st.sampled_from([None, "you", {"introduction": 3}, STRANGE.model_dump(mode="json")]),
-)
-def test_any_ruling_gets_words(ruling: dict[str, JsonValue], history: JsonValue, script: JsonValue) -> None:
-    answer = ask_json(
-        always("unseen_name"),
-        block(script, "script"),
-        block(history, "history"),
-        block("go north", "action"),
-        block(ruling, "ruling"),
-    )
-    assert isinstance(answer["thought"], str)
-    assert answer["observation"]

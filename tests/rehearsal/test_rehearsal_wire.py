@@ -96,14 +96,6 @@ def test_a_play_is_the_same_with_and_without_what_is_remembered(seed: int) -> No
     assert play(faulty, script, seed=seed) == first
 
 
-def test_settings_of_the_model_change_nothing_but_its_name() -> None:
-    plain = ask(PERFECT, PERSONA, seed=4)
-    headers = {"x-session-id": "7"}
-    settings = {"temperature": 1.5, "stream": False, "extra_headers": headers, "api_key": "k", "timeout": 3}
-    assert ask(PERFECT, PERSONA, seed=4, **settings) == plain
-    assert PERFECT.answer("openai/rehearsal", PERSONA, {"seed": 4}) == {**plain, "model": "openai/rehearsal"}
-
-
 def test_seed_persona_and_setting_decide_the_scene() -> None:
     def goal(rehearsal: Rehearsal, persona: str, seed: int | None, note: str = "") -> str:
         return Script.from_llm(read_json(text(rehearsal, user(note, block(persona, "persona")), seed=seed))).goal
