@@ -187,6 +187,12 @@ def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, text: str, m
     assert len(str(caught.value)) < 2000
 
 
+def test_json_is_read_as_well(tmp_path: Path) -> None:
+    config = a_config(learning_rate=5e-6, lora=True)
+    file = written(tmp_path / "mine.json", config.model_dump_json(indent=1))
+    assert layered(file=file).config == config
+
+
 def values_of_any_size() -> st.SearchStrategy[dict[str, Any]]:
     text = st.text(min_size=1, max_size=20)
     return st.fixed_dictionaries(
@@ -210,7 +216,7 @@ def values_of_any_size() -> st.SearchStrategy[dict[str, Any]]:
 def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, fields: dict[str, Any]) -> None:
     layers = layered(given={**NAMES, **fields})
     folder = tmp_path_factory.mktemp("config")
-    for text in (to_yaml(layers.config), explained_yaml(layers), layers.config.model_dump_json()):
+    for text in (to_yaml(layers.config), explained_yaml(layers)):
         file = folder / "train.yaml"
         file.write_bytes(text.encode("utf-8", "surrogatepass"))
         assert layered(file=file).config == layers.config
