@@ -6,7 +6,7 @@ A conversation is refused if a label is not certain.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from refinesynth.errors import InputError
 from refinesynth.train.labelled_conversation import THOUGHTS, Conversation, LossOn, Turn, TurnLabel, refuse_history
 from refinesynth.train.render.encoding import CharRange, ControlTokens, Encoded, Encoder, texts_in
 from refinesynth.train.render.message_locator import Located, Locator, message_parts
-from refinesynth.train.render.template import ChatMessage, ChatTemplate, RewritesHistoryError, TemplateError
+from refinesynth.train.render.template import ChatMessage, ChatTemplate, RewritesHistoryError, TemplateError, mentions
 from refinesynth.train.tokens import Label, Rendered, Span
 
 
@@ -151,6 +151,9 @@ def _is_outside(outside: str, inside: str) -> bool:
     """Return True if a token across a turn's edge has only whitespace inside the turn."""
     return bool(outside.strip()) and not inside.strip()
 
+
+VARIABLES: Final = ("enable_thinking", "thinking", "preserve_thinking", "truncate_history_thinking", "clear_thinking")
+"""Template variables that control where thinking is written."""
 
 OnRewrite = Literal["refuse", "expand"]
 ThoughtAs = Literal["content", "reasoning", "omit"]
@@ -297,12 +300,20 @@ class Renderer:
             raise TemplateError(f"{conversation.location}: {inner}") from inner
 
     def _rewrite_error(self, conversation: Conversation, error: RewritesHistoryError) -> RewritesHistoryError:
+        options = [
+            f"--set chat_template_kwargs.{name}=true|false" for name in VARIABLES if mentions(self._template.raw, name)
+        ]
+        options += ["--thought-as reasoning"] if self._template.thought and self.thought_as == "content" else []
+        options += ["--thought-as omit"] if self.thought_as != "omit" else []
+        if self.on_rewrite == "refuse":
+            options.append(
+                "--set on_rewrite=expand (one example of each trained turn: exact, with several times the tokens)"
+            )
         model = getattr(self.tokenizer, "name_or_path", "")
         return RewritesHistoryError(
             f"{conversation.location}: with the chat template{f' of {model}' if model else ''} as it is set, a model would be trained "
-            f"behind other text than it is given when it plays: {error}. Try --set chat_template_kwargs.enable_thinking=true|false, "
-            "--thought-as reasoning|omit, --set on_rewrite=expand (one example of each trained turn: exact, with several times the tokens), "
-            "--chat-template FILE, or several of them; docs/training.md lists what each family of templates needs"
+            f"behind other text than it is given when it plays: {error}. Try {', '.join([*options, '--chat-template FILE'])}, or several "
+            "of them; docs/training.md lists what each family of templates needs"
         )
 
     def _messages(self, conversation: Conversation) -> list[ChatMessage]:
