@@ -205,7 +205,6 @@ def values_of_any_size() -> st.SearchStrategy[dict[str, Any]]:
             "evaluate_every": st.sampled_from(["epoch", "never"]) | st.floats(0.01, 0.99) | st.integers(1, 1000),
             "attention": text,
             "packing": st.booleans(),
-            "trainer.lr_scheduler_kwargs": st.dictionaries(st.just("min_lr"), st.floats(1e-9, 1.0)),
         },
     )
 
