@@ -1,6 +1,7 @@
 """Composite models: a mixture that takes turns, and a fallback for an unusable model."""
 
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 import anyio
 from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -77,7 +78,13 @@ class FallbackModel(WrapperModel):
                     text = f"{self.model_name} answers again; requests return to it"
                     LOG.warning("%s from %s", text, self.fallback.model_name)
                 return response
-        return await self.fallback.request(messages, model_settings, model_request_parameters)
+        return await self.fallback.request(messages, self._forwarded_settings(model_settings), model_request_parameters)
+
+    def _forwarded_settings(self, settings: ModelSettings | None) -> ModelSettings | None:
+        defaults = cast("dict[str, object]", self.wrapped.settings or {})
+        values = cast("dict[str, object]", settings or {})
+        changed = {name: value for name, value in values.items() if name not in defaults or defaults[name] != value}
+        return cast("ModelSettings", changed) or None
 
     def _switch_to_fallback(self, reason: str) -> None:
         limiter = getattr(self.wrapped, "limiter", None)

@@ -108,7 +108,9 @@ def test_where_both_cannot_be_asked_the_run_stops() -> None:
 async def test_each_is_asked_with_its_own_settings() -> None:
     first, second = Scripted(Refused(401)), Scripted()
     model = pair(first, second)
-    await ask(model, ModelSettings(seed=3))
+    settings = ModelSettings(**(model.settings or {}))
+    settings["seed"] = 3
+    await ask(model, settings)
     (to_first,), (to_second,) = first.requests, second.requests
     assert (to_first["temperature"], to_first["max_tokens"], to_first["seed"]) == (0.2, 50, 3)
     assert "temperature" not in to_second
