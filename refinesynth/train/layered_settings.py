@@ -23,6 +23,11 @@ RECIPES: Final = ("paper-8b", "paper-70b", "lora", "smoke")
 DEFAULT: Final = "default"
 REQUIRED: Final = "to be given"
 _RECIPE: Final = "recipe"
+_USAGE: Final = {
+    "data": "DATA...",
+    "model": "--model NAME-OR-FOLDER, or --model scratch (a tiny random one, to see a training run)",
+    "output": "-o FOLDER",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +169,7 @@ def _explain(error: ValidationError, origins: Mapping[str, str]) -> Iterator[str
     for name, (item, messages) in found.items():
         problem = ", or: ".join(dict.fromkeys(messages))
         if item["type"] == "missing":
-            yield f"{name} is missing: give it as an option, or `{name}:` in a file for --config"
+            yield f"{name} is missing: give {_USAGE.get(name, name)}, or `{name}:` in a file for --config"
         elif not name or (item["type"] == "value_error" and nested_type(name) is dict):
             yield problem
         else:

@@ -142,8 +142,8 @@ def test_escape_sequences_are_shown_and_not_obeyed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "data is missing: give it as an option"),
-        (["runs/first"], "model is missing: give it as an option"),
+        ([], "data is missing: give DATA..."),
+        (["runs/first"], "model is missing: give --model NAME-OR-FOLDER"),
         (["nothere.jsonl", "--model", "some/hub-name", "-o", "models/x"], "there is no file or folder 'nothere.jsonl'"),
         (["--recipe", "papr-8b"], "did you mean 'paper-8b'?"),
         (["--config", "/nowhere.yaml"], "No such file"),
