@@ -84,7 +84,8 @@ def test_a_constant_rate_rises_first_where_a_warm_up_is_asked_for(tmp_path: Path
 
 
 def test_tensorboard_writes_into_the_output_folder(tmp_path: Path) -> None:
-    trained(tmp_path, steps=1, trainer={"report_to": "tensorboard"})
+    asked = toys.config(tmp_path, max_steps=1, held_out=1, evaluate_every=1, trainer={"report_to": "tensorboard"})
+    toys.loop(toys.model(), toys.store(8), asked, held_out=toys.store(5, seed=9)).train()
     (file,) = (tmp_path / "tensorboard").iterdir()
     for name in (b"train/loss", b"train/grad_norm", b"train/tokens_per_second", b"eval/loss_mistake"):
         assert name in file.read_bytes()
