@@ -30,7 +30,7 @@ def installed(*names: str) -> pytest.MarkDecorator:
 
 
 def run_python(folder: Path, venv: str, *arguments: str | Path) -> str:
-    """What that trainer's Python says, run in the folder without a network."""
+    """Output of that trainer's Python, run in the folder without a network."""
     own = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hub"), "OMP_NUM_THREADS": "1"}
     command = [VENVS / venv / "bin" / "python", *arguments]
     ended = subprocess.run(command, cwd=folder, env={**os.environ, **own}, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""What a training is given by name, and is not there, is said before data is read."""
+"""Inputs of a training that are not there are refused before data is read."""
 
 from pathlib import Path
 from typing import Any
