@@ -28,11 +28,11 @@ demo: $(VENV)/.train ## Synthesize 40 trajectories with the embedded backend, sh
 
 test: $(VENV)/.dev ## Run laws, on fewer examples, and one representative of each law over processes and training; minutes
 	@rm -f .coverage.*.json
-	HYPOTHESIS_PROFILE=quick SIMULATE_TO=100 $(PYTEST) .coverage.laws.json -m pytest $(XDIST) worksteal -m "law and not long"
+	HYPOTHESIS_PROFILE=quick $(PYTEST) .coverage.laws.json -m pytest $(XDIST) worksteal -m "law and not long"
 	$(PYTEST) .coverage.representatives.json -m pytest $(XDIST) loadfile --no-loadscope-reorder -m representative
 
 test-rest: $(VENV)/.dev ## Run what `make test` leaves out, laws that draw examples on all of them; then check the branch coverage of both
-	SIMULATE_FROM=100 $(PYTEST) .coverage.rest.json -m pytest $(XDIST) loadfile --no-loadscope-reorder -m "not representative and (hypothesis or long or not law)"
+	$(PYTEST) .coverage.rest.json -m pytest $(XDIST) loadfile --no-loadscope-reorder -m "not representative and (hypothesis or long or not law)"
 	@$(BIN)/python -m slipcover --merge .coverage.*.json --out .coverage.json --fail-under 95
 
 test-all: ## Run all tests, with branch coverage
