@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
 from bench.figures import Section, table
-from refinesynth.synthesis.gc_tuning import tune_gc
+from refinesynth.synthesis.concurrency import tune_gc
 
 Core = Literal["client", "server"]
 """Whose core: on a machine with two or more, what is measured and what serves it do not share one."""

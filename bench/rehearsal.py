@@ -21,10 +21,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 import refinesynth as rs
 from refinesynth.personas import shipped
+from refinesynth.rehearsal.search_plan import hidden_names
 from refinesynth.rules.repairs import repairs
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn, Trajectory
 from refinesynth.world import World, mentions, world_of
-from refinesynth.world.hidden_places import hidden_names
 
 GOAL = 0.65
 """Balanced accuracy at most."""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from refinesynth import backends, chat, client, export, imports, personas, rules, testing, train
     from refinesynth.backends import Backend
     from refinesynth.client.budget.budget import Budget
-    from refinesynth.cost import Cost
     from refinesynth.errors import (
         BackendError,
         BudgetSpent,
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
         TrainingError,
     )
     from refinesynth.evaluate import EvaluationResult, compare, evaluate
-    from refinesynth.outcome import Refused
+    from refinesynth.outcome import Cost, Refused
     from refinesynth.run.merging import Merged, merge
     from refinesynth.settings import Attempts, Curation, Grounding, Mistakes, Mix
     from refinesynth.settings.setting_presets import paper, small

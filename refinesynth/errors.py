@@ -4,6 +4,9 @@ A bad turn is data (a `Violation`), never an exception. An exception means that 
 states the received value, the expected value and the remedy.
 """
 
+from collections.abc import Generator
+from contextlib import contextmanager
+
 
 class RefinesynthError(Exception):
     """Base class of all errors of refinesynth."""
@@ -64,3 +67,23 @@ class RunStopped(BackendError):
 
 class BudgetSpent(RunStopped):
     """The rest of the budget does not cover this request; it may cover cheaper requests, also of other episodes."""
+
+
+class RulebookError(InputError):
+    """A rulebook cannot be executed. The message tells its author, who may be an LLM, how to fix it."""
+
+
+class Inapplicable(Exception):
+    """An expression, lookup or effect cannot be applied in this state, or its result is not allowed.
+
+    `World.step` catches it and reports it in the ruling.
+    """
+
+
+@contextmanager
+def error_prefix(place: str) -> Generator[None]:
+    """Add the part of the rulebook to an error's message."""
+    try:
+        yield
+    except RulebookError as error:
+        raise RulebookError(f"{place}: {error}") from None

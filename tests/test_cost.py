@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.cost import Cost
+from refinesynth.outcome import Cost
 from refinesynth.trajectory import Usage
 
 counts = st.integers(0, 10**9)

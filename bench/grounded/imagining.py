@@ -12,10 +12,10 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from refinesynth.rules.ending import SUCCESS
+from refinesynth.errors import Inapplicable
+from refinesynth.rules.actions import SUCCESS
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn
 from refinesynth.world import Ruling, World, ground_actions, plan, world_of
-from refinesynth.world.rulebook_errors import Inapplicable
 
 FEW_CHANGES = (0.22, 0.50)
 """Share of the steps that change one or two facts and that the better models simulate right (EnvSimBench): from, to."""

@@ -16,7 +16,7 @@ from refinesynth.client import open_model
 from refinesynth.client.session import Session
 from refinesynth.journal import Journal
 from refinesynth.run import EpisodeMemory
-from refinesynth.synthesis.gc_tuning import tune_gc
+from refinesynth.synthesis.concurrency import tune_gc
 
 CONCURRENCY = 256
 

@@ -20,7 +20,7 @@ from refinesynth.actions.matching import action_key, match_in, match_pattern
 from refinesynth.text.json_reader import scrub, write_json
 from refinesynth.trajectory import ActionSpec, Script
 from refinesynth.trajectory.parameter import json_value
-from refinesynth.trajectory.weak_cache import weakly_cached
+from refinesynth.trajectory.value import weakly_cached
 
 TEXT = "action"
 """Name of the only argument, the whole text, in a call for a text that is no action."""

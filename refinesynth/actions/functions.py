@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from refinesynth.actions.calls import tools_of
 from refinesynth.actions.patterns import pattern_of
-from refinesynth.actions.wording import listed, quoted
+from refinesynth.text.formatting import listed, quoted
 from refinesynth.text.json_reader import depth, write_json
 from refinesynth.trajectory import ActionSpec, ParameterType, Script
 

@@ -15,9 +15,9 @@ from functools import lru_cache
 from itertools import islice, product, zip_longest
 
 from refinesynth.actions.patterns import Pattern, PatternError, compile_pattern, to_utf8
-from refinesynth.actions.wording import listed, quoted
+from refinesynth.text.formatting import listed, quoted
 from refinesynth.trajectory import ActionSpec, Script
-from refinesynth.trajectory.weak_cache import weakly_cached
+from refinesynth.trajectory.value import weakly_cached
 
 MAX_ACTION_CHARACTERS = 10_000
 """Longest matched action text, in characters; a longer one matches nothing."""

@@ -3,10 +3,8 @@
 This package imports neither litellm nor pydantic-ai.
 """
 
-from refinesynth.backends.backend import Backend, Completion, OutputMode
-from refinesynth.backends.names import BackendSpec, resolve, resolve_roles
-from refinesynth.backends.presets import PRESETS, Preset
-from refinesynth.backends.role import Role
+from refinesynth.backends.backend import Backend, Completion, OutputMode, Role
+from refinesynth.backends.names import PRESETS, BackendSpec, Preset, resolve, resolve_roles
 
 __all__ = [
     "PRESETS",

@@ -1,4 +1,4 @@
-"""Backend: a litellm model string with its settings; protocol of a completion function."""
+"""Backend: a litellm model string with its settings; protocol of a completion function; roles of models."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +10,24 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
 
 from refinesynth.errors import ConfigurationError
+
+
+class Role(StrEnum):
+    """Role of a model; key of models, usage and cost."""
+
+    SCRIPT_WRITER = "script_writer"
+    """Author of an episode's script, from its persona."""
+    DUNGEON_MASTER = "dungeon_master"
+    """Environment in live play."""
+    PLAYER = "player"
+    """Agent in live play."""
+    NARRATOR = "narrator"
+    """Author of both voices in narrated play."""
+    REPAIRER = "repairer"
+    """Actor after a mistake of the Player, in runs with a repairer."""
+    JUDGE = "judge"
+    """Second opinion for the Verifier, off by default."""
+
 
 REHEARSAL = "rehearsal"
 """Model string of the embedded offline backend; `:FAULT=RATE,...` sets fault rates, `:families=NAME+NAME` worlds."""

@@ -19,8 +19,7 @@ from typer.core import TyperGroup
 
 from refinesynth._version import __version__
 from refinesynth.cli.exit_codes import ExitCode, describe, traceback_text
-from refinesynth.cli.interrupt import EXIT_CODES, exit_despite_threads, exit_on_signals
-from refinesynth.cli.supervised import report_end
+from refinesynth.cli.interrupt import EXIT_CODES, exit_despite_threads, exit_on_signals, report_end
 
 _DEBUG_HINT = "Run `refinesynth --debug ...` (or set REFINESYNTH_DEBUG=1) to see where it happened."
 
@@ -118,14 +117,14 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "backends": ("backend_options:backends", "List the backends by name, and whether their keys are set."),
         "personas": ("personas:personas", "Deduplicate collections of personas."),
         "prompts": ("prompts:prompts", "Show what models are sent."),
-        "rules": ("rules:rules", "List the rules that verify drafts and scripts."),
+        "rules": ("verify:rules", "List the rules that verify drafts and scripts."),
     },
     "Look": {
         "status": ("status:status", "Show the progress, cost and health of a run."),
         "show": ("show:show", "Read a trajectory, its mistakes and refinements marked."),
         "verify": ("verify:verify", "Check again what a run kept and refused; costs nothing."),
         "report": ("report:report", "Write a run as one HTML page: figures, cost, trajectories to read."),
-        "audit": ("audit:audit", "Check flags by hand or by a model: confusion matrix, agreement, kappa."),
+        "audit": ("report:audit", "Check flags by hand or by a model: confusion matrix, agreement, kappa."),
         "view": ("report:view", "Show an evaluation in a browser."),
     },
     "Curate": {
@@ -133,7 +132,7 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "filter": ("merge:filter_", "Keep the trajectories that a chain of rules accepts."),
         "export": ("export:export", "Write trajectories in the form that a trainer reads."),
         "publish": ("export:publish", "Publish a run as a dataset on the Hugging Face Hub."),
-        "import": ("import_:import_", "Read trajectories of others into a run folder."),
+        "import": ("merge:import_", "Read trajectories of others into a run folder."),
         "fetch": ("merge:fetch", "Copy a run from an object store into a folder."),
     },
     "Train": {"train": ("train:train", "Tune a model: it learns from the repair, never from the mistake.")},
@@ -143,7 +142,7 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Serve": {
         "serve": ("serve:serve", "Serve the rehearsal as an OpenAI-compatible API, for load tests."),
-        "serve-world": ("environments:serve_world", "Serve a world of grounded play over MCP."),
+        "serve-world": ("serve:serve_world", "Serve a world of grounded play over MCP."),
     },
 }
 """Help panel to its commands: name to import path below `refinesynth.cli` and summary."""

@@ -11,8 +11,7 @@ from rich.table import Table
 
 from refinesynth.backends import Backend, Role, resolve, resolve_roles
 from refinesynth.backends.backend import Mixed
-from refinesynth.backends.names import resolve_mixture
-from refinesynth.backends.presets import PRESETS
+from refinesynth.backends.names import PRESETS, resolve_mixture
 from refinesynth.backends.providers import key_of, key_variables
 from refinesynth.cli.terminal import output, styled
 from refinesynth.client.http.transport import MIN_FOR_DIRECT, path_of

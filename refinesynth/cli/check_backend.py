@@ -13,13 +13,12 @@ from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.field_options import PlayOption, option
 from refinesynth.cli.run_display import import_backends, run_displayed
 from refinesynth.cli.terminal import note, notes, say
+from refinesynth.client.request_arguments import UnsupportedFeature
 from refinesynth.client.token_usage import ESTIMATED
-from refinesynth.client.unsupported_features import UnsupportedFeature
 from refinesynth.episode.backend_check import BackendCheck, Probe
 from refinesynth.personas import shipped
 from refinesynth.synthesis.dry_run import estimate
-from refinesynth.text.number_format import compact, counted, dollars, duration
-from refinesynth.text.printable import one_line
+from refinesynth.text.formatting import compact, counted, dollars, duration, one_line
 
 _MAX_LINE_LENGTH = 300
 

@@ -9,8 +9,7 @@ from rich.text import Text
 
 from refinesynth.cli.terminal import Screen, styled
 from refinesynth.synthesis.progress import Progress, Surroundings
-from refinesynth.text.number_format import compact, counted, dollars, duration, per_time
-from refinesynth.text.printable import one_line
+from refinesynth.text.formatting import compact, counted, dollars, duration, one_line, per_time
 
 LOG_EVERY = 10.0
 """Seconds between the first log lines without a terminal."""

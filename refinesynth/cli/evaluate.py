@@ -16,10 +16,9 @@ from refinesynth.cli.interrupt import force_exit_after, interruptible
 from refinesynth.cli.terminal import note, say, styled
 from refinesynth.cli.terminal import output as standard_output
 from refinesynth.errors import InputError
-from refinesynth.extras import check_installed
 from refinesynth.files.atomic_write import exclusive_access
-from refinesynth.text.number_format import counted, duration
-from refinesynth.text.printable import one_line
+from refinesynth.lazy_imports import check_installed
+from refinesynth.text.formatting import counted, duration, one_line
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog

@@ -8,7 +8,7 @@ from pathlib import Path
 from traceback import format_exception
 
 from refinesynth.errors import BackendError, RefinesynthError, RuleFailed, StorageError, TrainingError
-from refinesynth.text.printable import printable
+from refinesynth.text.formatting import printable
 
 
 class ExitCode(IntEnum):

@@ -32,7 +32,7 @@ from refinesynth.files.compressed import COMPRESSIONS
 from refinesynth.outcome import Refused
 from refinesynth.run import RunFolder
 from refinesynth.synthesis import SynthesisResult
-from refinesynth.text.number_format import counted, in_bytes
+from refinesynth.text.formatting import counted, in_bytes
 from refinesynth.train.training_folder import short_name
 from refinesynth.trajectory import Trajectory
 

@@ -9,8 +9,7 @@ import typer
 from refinesynth.cli.field_options import option
 from refinesynth.cli.terminal import note, print_json, progress_line, say
 from refinesynth.personas import dedup as deduplicate
-from refinesynth.text.number_format import counted
-from refinesynth.text.printable import one_line
+from refinesynth.text.formatting import counted, one_line
 
 personas = typer.Typer()
 

@@ -10,7 +10,7 @@ import typer
 from refinesynth.cli.app import Invocation
 from refinesynth.cli.backend_options import BackendOption, Set, backend_spec, split_fallback, tuned, tuned_fallback
 from refinesynth.cli.field_options import PlayOption, flag, option, option_names, values_by_field
-from refinesynth.cli.supervised import supervise
+from refinesynth.cli.interrupt import supervise
 from refinesynth.cli.terminal import note
 from refinesynth.errors import ConfigurationError, InputError
 from refinesynth.option import ADVANCED, INPUT, MODEL, OUTPUT
@@ -89,7 +89,7 @@ def run(
 
 def _typed_settings(typed: Mapping[str, Any], file_settings: Mapping[str, Any]) -> dict[str, Any]:
     """The typed settings; those of grounded play are merged over the file's. Raises ConfigurationError."""
-    from refinesynth.cli.rules import read_chain
+    from refinesynth.cli.verify import read_chain
     from refinesynth.episode import plays
 
     arguments = {name: typed[name] for name in ("personas", "play", "backend") if typed[name] is not None}

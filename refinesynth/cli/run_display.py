@@ -14,7 +14,7 @@ import anyio
 from refinesynth.cli.display import LOG_EVERY, Display
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.interrupt import Interrupt, interruptible
-from refinesynth.cli.run_report import continue_command
+from refinesynth.cli.run_records import continue_command
 from refinesynth.cli.status import as_json, print_status
 from refinesynth.cli.terminal import note, notes, print_json, say
 from refinesynth.errors import (
@@ -33,11 +33,9 @@ from refinesynth.run.status import RunStatus
 from refinesynth.settings import RunSettings
 from refinesynth.stores import work_folder
 from refinesynth.synthesis import SynthesisResult, synthesize
-from refinesynth.synthesis.concurrency import max_in_flight_of
+from refinesynth.synthesis.concurrency import max_in_flight_of, tune_gc
 from refinesynth.synthesis.dry_run import CONFIDENCE, SAMPLE, estimate
-from refinesynth.synthesis.gc_tuning import tune_gc
-from refinesynth.text.number_format import counted, dollars, duration
-from refinesynth.text.printable import one_line
+from refinesynth.text.formatting import counted, dollars, duration, one_line
 
 if TYPE_CHECKING:
     from refinesynth.backends import Backend

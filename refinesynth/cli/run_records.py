@@ -1,7 +1,8 @@
-"""Runs as arguments of commands, and their records, read line by line."""
+"""Runs as arguments of commands; their records, read line by line; texts about their cost and continuation."""
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,12 @@ from refinesynth.cli.terminal import note
 from refinesynth.errors import InputError, RefinesynthError, RunFolderError
 from refinesynth.files.output_folder import is_url
 from refinesynth.journal import JournalReader
-from refinesynth.outcome import Refused
+from refinesynth.outcome import Cost, Refused
 from refinesynth.run.jsonl import read_lines
 from refinesynth.run.run_folder import JOURNAL, RunFolder, waiting_note
+from refinesynth.run.stats import Spending
 from refinesynth.stores import fetch
+from refinesynth.text.formatting import compact, counted, dollars, one_line
 from refinesynth.trajectory import Trajectory, explain
 
 ACCEPTED = "trajectories.jsonl"
@@ -163,3 +166,54 @@ def random_line(candidates: Iterable[Line]) -> Line | None:
         if random.randrange(index + 1) == 0:
             chosen = line
     return chosen
+
+
+def continue_command(arguments: Sequence[str], path: Path) -> str:
+    """The same command with the run's folder and without `--fresh`."""
+    repeated = [argument for argument in arguments if argument != "--fresh"]
+    has_output = any(
+        argument in {"-o", "--output"} or argument.startswith(("-o", "--output=")) for argument in repeated
+    )
+    return shlex.join(["refinesynth", *repeated, *([] if has_output else ["-o", str(path)])])
+
+
+_MIN_SHARE = 0.005
+"""Smallest share that is shown."""
+
+
+def amount(spent: Cost, *, whole: Cost) -> str:
+    """`0.0242 USD`, or `12.3k tokens` if the whole has no price."""
+    if whole.cost_usd:
+        return dollars(spent.cost_usd or 0.0)
+    return f"{compact(spent.tokens)} tokens"
+
+
+def by_outcome(spending: Spending) -> str:
+    """`93% on accepted trajectories, 5% on what rules refused, 2% on what was not needed or not finished`."""
+    return _shares(
+        {
+            "on accepted trajectories": spending.kept,
+            "on what rules refused": sum(spending.wasted.values(), Cost()),
+            "on episodes that gave none": spending.fruitless,
+            "on what was not needed or not finished": spending.unneeded,
+        },
+        whole=spending.total,
+    )
+
+
+def estimated(spending: Spending) -> str:
+    """`tokens of 12 of 80 requests are estimated: no usage was reported`; empty without any."""
+    count, total = spending.estimated.usage.requests, spending.total.usage.requests
+    return f"tokens of {count:,} of {counted(total, 'request')} are estimated: no usage was reported" if count else ""
+
+
+def _shares(parts: Mapping[str, Cost], *, whole: Cost) -> str:
+    """`52% player, 40% dungeon master, 8% script writer`; empty for fewer than two parts."""
+    total = whole.cost_usd or whole.tokens
+    if not total:
+        return ""
+    shares = {
+        name: (spent.cost_usd or 0.0 if whole.cost_usd else spent.tokens) / total for name, spent in parts.items()
+    }
+    shown = [name for name in sorted(shares, key=lambda name: -shares[name]) if shares[name] >= _MIN_SHARE]
+    return ", ".join(f"{shares[name]:.0%} {one_line(name, size=40)}" for name in shown) if len(shown) > 1 else ""

@@ -12,9 +12,9 @@ from refinesynth.cli.field_options import option
 from refinesynth.cli.run_records import RunOrFile, by_id, file_of, lines, random_line, records
 from refinesynth.cli.terminal import note, output, say
 from refinesynth.errors import InputError
-from refinesynth.extras import check_installed
+from refinesynth.lazy_imports import check_installed
 from refinesynth.outcome import Refused
-from refinesynth.text.printable import printable
+from refinesynth.text.formatting import printable
 from refinesynth.trajectory import Trajectory
 
 

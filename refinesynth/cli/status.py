@@ -9,15 +9,13 @@ from rich.table import Table
 
 from refinesynth.cli.display import failure_reasons
 from refinesynth.cli.field_options import option
-from refinesynth.cli.run_records import Run
-from refinesynth.cli.run_report import amount, by_outcome, estimated
+from refinesynth.cli.run_records import Run, amount, by_outcome, estimated
 from refinesynth.cli.terminal import labelled, output, print_json, styled
 from refinesynth.run import RunFolder
 from refinesynth.run.completed_episode import FEATURES, SLOW_REPAIRS, UNREADABLE
 from refinesynth.run.status import Distribution, DiversityStats, RunStatus
-from refinesynth.text.number_format import counted, dollars
-from refinesynth.text.printable import one_line
-from refinesynth.trajectory.positions import is_lopsided
+from refinesynth.text.formatting import counted, dollars, one_line
+from refinesynth.trajectory.turns import is_lopsided
 
 AsJson = Annotated[bool, option(help="As one JSON object.")]
 

@@ -13,8 +13,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from refinesynth.text.formatting import printable
 from refinesynth.text.json_reader import write_json
-from refinesynth.text.printable import printable
 
 _MIN_WIDTH = 20
 _DEFAULT_WIDTH = 80

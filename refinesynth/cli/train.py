@@ -19,7 +19,7 @@ from refinesynth.cli.run_records import note_waiting
 from refinesynth.cli.terminal import note, notes, output, print_json, say
 from refinesynth.errors import ConfigurationError, InputError, RefinesynthError
 from refinesynth.option import ADVANCED, INPUT, LEARNING
-from refinesynth.text.printable import one_line, printable
+from refinesynth.text.formatting import one_line, printable
 from refinesynth.train.config import ALL, TrainConfig
 from refinesynth.train.events import TrainResult
 from refinesynth.train.layered_settings import Layered, explained_yaml, layered, nested_type

@@ -10,8 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from refinesynth.cli.terminal import styled
-from refinesynth.text.number_format import compact, counted, duration, in_bytes
-from refinesynth.text.printable import one_line, printable
+from refinesynth.text.formatting import compact, counted, duration, in_bytes, one_line, printable
 from refinesynth.train import events
 from refinesynth.train.data.conversation_reader import SourceSizes
 from refinesynth.train.plan import MemoryEstimate, Plan

@@ -14,9 +14,8 @@ from refinesynth.cli.terminal import labelled, styled
 from refinesynth.outcome import Refused
 from refinesynth.rules import Severity, Violation
 from refinesynth.rules.repairs import Mark, marks, refinements
+from refinesynth.text.formatting import counted, dollars, one_line
 from refinesynth.text.json_reader import write_json
-from refinesynth.text.number_format import counted, dollars
-from refinesynth.text.printable import one_line
 from refinesynth.trajectory import (
     ActionSpec,
     Draft,

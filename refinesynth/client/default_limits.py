@@ -10,9 +10,8 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from refinesynth.backends.backend import Backend, Mixed
+from refinesynth.backends.backend import Backend, Mixed, Role
 from refinesynth.backends.providers import key_of, split_model
-from refinesynth.backends.role import Role
 from refinesynth.client.budget.price_table import entry_of
 from refinesynth.client.http.transport import base_url_of
 from refinesynth.client.request_arguments import profile_of, thinking_is_off

@@ -11,8 +11,8 @@ from refinesynth.backends.providers import server_of
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, FailureAction
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.reporting import LOG, report
+from refinesynth.client.request_arguments import UnsupportedFeature
 from refinesynth.client.session import RequestContext
-from refinesynth.client.unsupported_features import UnsupportedFeature
 from refinesynth.errors import BackendError, EpisodeAbandoned, EpisodeDoubtful, EpisodeLost, RunStopped
 
 _CONNECT_RETRIES = 3

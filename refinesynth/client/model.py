@@ -14,9 +14,8 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.settings import ModelSettings
 
-from refinesynth.backends.backend import Backend, Completion, OutputMode
+from refinesynth.backends.backend import Backend, Completion, OutputMode, Role
 from refinesynth.backends.providers import key_variables, server_of, split_model
-from refinesynth.backends.role import Role
 from refinesynth.chat.react import STOPS
 from refinesynth.client import request_arguments
 from refinesynth.client.budget.price_table import unknown
@@ -28,15 +27,17 @@ from refinesynth.client.failure_policy import FailurePolicy, PendingRequest, Req
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
 from refinesynth.client.reporting import report
 from refinesynth.client.request_arguments import (
+    UnsupportedFeature,
+    UnsupportedFeatures,
     can_force_tools,
     is_open,
     output_mode,
     profile_of,
+    server_name,
     with_cache_marks,
 )
 from refinesynth.client.session import current_request, stopped_clock
 from refinesynth.client.token_usage import ESTIMATED, message_tokens, schema_tokens, with_estimates
-from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures, server_name
 from refinesynth.errors import NoTools, RefinesynthError
 
 _STRICT_PROVIDERS = frozenset({"openai", "azure"})

@@ -4,10 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from refinesynth.backends.backend import Backend, Completion
+from refinesynth.backends.backend import Backend, Completion, Role
 from refinesynth.backends.names import rehearsal_faults
 from refinesynth.backends.providers import key_of, key_variables, split_model
-from refinesynth.backends.role import Role
 from refinesynth.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from refinesynth.client.failure_policy import RequestCounts
     from refinesynth.client.limiter.rate_limiter import RateLimiter
     from refinesynth.client.model import BackendModel
-    from refinesynth.client.unsupported_features import UnsupportedFeatures
+    from refinesynth.client.request_arguments import UnsupportedFeatures
 
 
 def open_model(
@@ -110,8 +109,8 @@ def open_models(
     from refinesynth.client.batch.batching import BATCHED
     from refinesynth.client.failure_policy import RequestCounts
     from refinesynth.client.limiter.rate_limiter import endpoint, limiters_of
+    from refinesynth.client.request_arguments import UnsupportedFeatures
     from refinesynth.client.routing import FallbackModel, mixture
-    from refinesynth.client.unsupported_features import UnsupportedFeatures
 
     calls = RequestCounts() if calls is None else calls
     lacks = UnsupportedFeatures() if lacks is None else lacks

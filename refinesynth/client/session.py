@@ -30,15 +30,15 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
-from refinesynth.backends.role import Role
+from refinesynth.backends.backend import Role
 from refinesynth.chat.react import with_former_instructions
 from refinesynth.client import token_usage
 from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker, UsageCounter
 from refinesynth.client.completion_parsing import ReadCompletion
 from refinesynth.client.token_usage import usage_of
-from refinesynth.cost import Cost
 from refinesynth.errors import NoTools
 from refinesynth.journal.journal_values import DIGEST_SIZE, ESTIMATED, PaidCompletion, model_of
+from refinesynth.outcome import Cost
 
 SESSION_HEADER = "x-session-id"
 """Header by which a router sends an episode to the server that caches its prefix."""

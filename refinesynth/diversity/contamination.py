@@ -15,8 +15,8 @@ from pydantic import JsonValue
 
 from refinesynth.diversity.novelty import WORD, normalized
 from refinesynth.errors import InputError
-from refinesynth.extras import check_installed
 from refinesynth.files.compressed import COMPRESSIONS, open_binary, refuse_other_encodings
+from refinesynth.lazy_imports import check_installed
 from refinesynth.trajectory import PlayerTurn, Trajectory
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from zlib import crc32
 from pydantic import JsonValue
 
 from refinesynth.errors import InputError
-from refinesynth.extras import check_installed
+from refinesynth.lazy_imports import check_installed
 from refinesynth.trajectory import Effect, Requirement, Script
 
 if TYPE_CHECKING:

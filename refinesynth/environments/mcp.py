@@ -5,7 +5,7 @@ from typing import Any
 
 from refinesynth._version import __version__
 from refinesynth.environments.grounded import GroundedEnvironment, task_message
-from refinesynth.extras import check_installed
+from refinesynth.lazy_imports import check_installed
 
 TASK = "world_task"
 """Name of the tool that returns the task and the state of the play."""

@@ -19,10 +19,16 @@ from refinesynth.backends import Backend, OutputMode, Role
 from refinesynth.chat import parse_player
 from refinesynth.client import close_models, open_model
 from refinesynth.client.default_limits import bound_of, server_facts_of
-from refinesynth.client.request_arguments import chat_messages, output_mode, profile_of
+from refinesynth.client.request_arguments import (
+    UnsupportedFeature,
+    UnsupportedFeatures,
+    chat_messages,
+    output_mode,
+    profile_of,
+    server_name,
+)
 from refinesynth.client.session import RequestContext, Session, charged_to, deadline
 from refinesynth.client.token_usage import message_tokens
-from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures, server_name
 from refinesynth.episode.episode import play_episode
 from refinesynth.episode.play import EpisodeSettings, judged
 from refinesynth.episode.plays import find

@@ -16,19 +16,17 @@ from typing import Any
 
 from refinesynth.actions.calls import python_call, text_of
 from refinesynth.actions.matching import lenient_action, match_in
-from refinesynth.actions.wording import quoted
-from refinesynth.backends.role import Role
+from refinesynth.backends.backend import Role
 from refinesynth.chat import render_tool_turns, render_turns
 from refinesynth.episode.play import EpisodeContext, Turns, invalid_answer
 from refinesynth.errors import EpisodeAbandoned, NoTools
 from refinesynth.roles import Flag, InvalidAnswer, Player, ToolPlayer
-from refinesynth.rules.actions import ValidActions
-from refinesynth.rules.ending import SUCCESS
-from refinesynth.rules.exchanges import exchanges
+from refinesynth.rules.actions import SUCCESS, ValidActions
 from refinesynth.rules.prompt_leaks import NoLeaks
 from refinesynth.rules.repairs import repairs
-from refinesynth.rules.rule import Verdict, Violation, rejects
+from refinesynth.rules.rule import Verdict, Violation, exchanges, rejects
 from refinesynth.settings.mistakes import MistakeRequest
+from refinesynth.text.formatting import quoted
 from refinesynth.trajectory import (
     Draft,
     DraftTurn,

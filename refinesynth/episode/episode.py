@@ -13,8 +13,8 @@ from typing import Literal
 from pydantic_ai.models import Model
 
 from refinesynth._version import __version__
+from refinesynth.backends.backend import Role
 from refinesynth.backends.names import PLANNER
-from refinesynth.backends.role import Role
 from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker
 from refinesynth.client.session import CompletionCache, Session, deadline
 from refinesynth.episode.episode_record import EpisodeRecord

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from refinesynth.client.session import Session
-from refinesynth.cost import Cost
-from refinesynth.outcome import Refused
+from refinesynth.outcome import Cost, Refused
 from refinesynth.rules.rule import Violation
 from refinesynth.trajectory import Draft, Persona, Script
 

@@ -15,23 +15,22 @@ from anyio import to_thread
 from pydantic import JsonValue
 
 from refinesynth.actions.matching import action_key, nearest_action
-from refinesynth.actions.wording import folded, quoted
+from refinesynth.backends.backend import Role
 from refinesynth.backends.names import PLANNER
-from refinesynth.backends.role import Role
 from refinesynth.episode.conversation import Conversation, RetryFeedback, Unanswerable
 from refinesynth.episode.play import EpisodeContext, EpisodeSettings, Play, Turns, write_script
 from refinesynth.episode.ruled_action import RuledAction, transient_failure
 from refinesynth.prompts import Kind, Prompts
 from refinesynth.roles import DungeonMaster, InvalidAnswer, RulebookWriter
 from refinesynth.rules import chains
-from refinesynth.rules.exchanges import exchanges
 from refinesynth.rules.name_search import names_of
 from refinesynth.rules.observation_words import judge_words
-from refinesynth.rules.rule import Rule, Violation, rejects, verify
+from refinesynth.rules.rule import Rule, Violation, exchanges, rejects, verify
 from refinesynth.rules.rulebooks import RulebookCompiles
 from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.settings.grounding import Grounding, choice_of
 from refinesynth.settings.mistakes import MistakeRequest
+from refinesynth.text.formatting import folded, quoted
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, Script, known_exchanges
 from refinesynth.world import Ruling, World, check_solvability, plan, world_of
 from refinesynth.world.planner import possible_mistakes, remaining_plan

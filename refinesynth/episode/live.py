@@ -1,6 +1,6 @@
 """Live play: DungeonMaster and Player talk turn by turn, and the DungeonMaster imagines the world."""
 
-from refinesynth.backends.role import Role
+from refinesynth.backends.backend import Role
 from refinesynth.episode.conversation import Conversation, RetryFeedback
 from refinesynth.episode.play import EpisodeContext, Play, Turns
 from refinesynth.roles import DungeonMaster

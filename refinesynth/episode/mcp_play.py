@@ -19,8 +19,7 @@ from pydantic import ValidationError
 
 from refinesynth.actions.calls import call_of
 from refinesynth.actions.matching import explain_mismatch, match_in
-from refinesynth.actions.wording import quoted
-from refinesynth.backends.role import Role
+from refinesynth.backends.backend import Role
 from refinesynth.client.background_tasks import background_tasks
 from refinesynth.client.completion_parsing import ReadCompletion
 from refinesynth.client.session import RequestContext
@@ -28,15 +27,14 @@ from refinesynth.episode.conversation import Conversation, RetryFeedback, Unansw
 from refinesynth.episode.play import EpisodeContext, Turns
 from refinesynth.episode.ruled_action import bounded
 from refinesynth.errors import EpisodeAbandoned
-from refinesynth.extras import check_installed
+from refinesynth.lazy_imports import check_installed
 from refinesynth.roles import DungeonMaster
-from refinesynth.rules.ending import SUCCESS
-from refinesynth.rules.exchanges import exchanges
-from refinesynth.rules.rule import Violation
+from refinesynth.rules.actions import SUCCESS
+from refinesynth.rules.rule import Violation, exchanges
 from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.settings.mistakes import MistakeRequest
+from refinesynth.text.formatting import one_line, printable, quoted
 from refinesynth.text.json_reader import write_json
-from refinesynth.text.printable import one_line, printable
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, Script
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ One answer contains the whole trajectory. After a violation, the next answer con
 feedback. A violation without a verified prefix, such as too few mistakes, restarts the trajectory.
 """
 
-from refinesynth.backends.role import Role
+from refinesynth.backends.backend import Role
 from refinesynth.episode.play import EpisodeContext, EpisodeSettings, Play, Turns
 from refinesynth.roles import Narrator
 from refinesynth.rules.rule import Violation, rejects

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 from pydantic import SkipValidation
 from pydantic_ai.models import Model
 
-from refinesynth.backends.role import Role
+from refinesynth.backends.backend import Role
 from refinesynth.client.routing import in_turn
 from refinesynth.client.session import Session
 from refinesynth.episode.episode_record import EpisodeRecord

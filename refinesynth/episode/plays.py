@@ -4,7 +4,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from refinesynth.entry_points import Table
+from refinesynth.lazy_imports import Table
 
 if TYPE_CHECKING:
     from refinesynth.episode.play import Play

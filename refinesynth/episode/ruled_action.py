@@ -9,10 +9,10 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
-from refinesynth.actions.wording import folded, listed
-from refinesynth.rules.ending import SUCCESS
-from refinesynth.rules.exchanges import exchanges
+from refinesynth.rules.actions import SUCCESS
+from refinesynth.rules.rule import exchanges
 from refinesynth.rules.text_form import MAX_OBSERVATION
+from refinesynth.text.formatting import folded, listed
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn
 from refinesynth.world import Ruling
 

@@ -107,7 +107,7 @@ def evaluate(
         KeyboardInterrupt: The evaluation was interrupted; finished episodes are kept.
     """
     arguments = locals()
-    from refinesynth.extras import check_installed
+    from refinesynth.lazy_imports import check_installed
 
     check_installed("evaluate", "inspect_ai", "numpy")
     from refinesynth.evaluate.comparing.eval_logs import read_evaluation
@@ -144,7 +144,7 @@ def compare(folders: Sequence[str | PathLike[str]], *, paper: bool = False) -> "
     """
     from pathlib import Path
 
-    from refinesynth.extras import check_installed
+    from refinesynth.lazy_imports import check_installed
 
     check_installed("evaluate", "inspect_ai", "numpy")
     from refinesynth.evaluate.comparing.comparison import compare as compared

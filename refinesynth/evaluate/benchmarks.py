@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from refinesynth.entry_points import Table
 from refinesynth.errors import InputError
 from refinesynth.evaluate.comparing.table_values import HELD_OUT
 from refinesynth.evaluate.environments.environment import BadInstance, Benchmark, Instance, Source
+from refinesynth.lazy_imports import Table
 
 NAMES = ("alfworld", "babyai", "scienceworld", "pddl", "jericho", "hotpotqa", "worlds", "mistakes", "recovery")
 

@@ -47,7 +47,6 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
-from refinesynth.actions.wording import quoted
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.names import resolve
 from refinesynth.client.budget.budget import Budget
@@ -56,13 +55,14 @@ from refinesynth.client.budget.tracker import BudgetTracker
 from refinesynth.client.model import BackendModel
 from refinesynth.client.model_factory import open_model as open_client
 from refinesynth.client.session import RequestContext, Session, charged_to
-from refinesynth.cost import Cost
 from refinesynth.errors import ConfigurationError, InputError, RunStopped
 from refinesynth.evaluate import agent, chat_form
 from refinesynth.evaluate.environment_pool import MAX_PROCESSES
-from refinesynth.extras import check_installed
 from refinesynth.files.gguf import check_gguf, is_gguf, unpack_gguf
+from refinesynth.lazy_imports import check_installed
+from refinesynth.outcome import Cost
 from refinesynth.roles.player import request_parameters
+from refinesynth.text.formatting import quoted
 from refinesynth.trajectory import Usage
 
 PROVIDER = "refinesynth"

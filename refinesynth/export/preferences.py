@@ -24,9 +24,9 @@ from refinesynth.actions.matching import action_key
 from refinesynth.chat import Message, render_player, render_tool_turns, render_tools, render_turns
 from refinesynth.export import chat_shapes
 from refinesynth.export.chat_shapes import ExportRecord, Masking
-from refinesynth.rules.exchanges import Exchange, exchanges
 from refinesynth.rules.name_search import words_of
 from refinesynth.rules.repairs import repairs
+from refinesynth.rules.rule import Exchange, exchanges
 from refinesynth.trajectory import PlayerTurn, Trajectory
 
 UNREPAIRED: Final = "mistakes without a repair"

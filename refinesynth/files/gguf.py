@@ -16,8 +16,8 @@ import orjson
 from filelock import FileLock, Timeout
 
 from refinesynth.errors import InputError, StorageError
-from refinesynth.extras import check_installed
 from refinesynth.files.output_folder import CACHE, cache_folder
+from refinesynth.lazy_imports import check_installed
 
 _MAGIC: Final = b"GGUF"
 _UNFINISHED: Final = "unfinished-"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from refinesynth.diversity.novelty import WORD, empty_minhash, normalized
 from refinesynth.errors import InputError
-from refinesynth.extras import check_installed
 from refinesynth.files.atomic_write import output_file, refuse_existing
+from refinesynth.lazy_imports import check_installed
 from refinesynth.personas.source import Records, RecordSource
 
 _CACHED_WORDS = 1 << 16

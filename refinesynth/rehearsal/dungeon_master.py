@@ -16,7 +16,7 @@ from refinesynth.rehearsal.phrasing import WORDINGS, infinitive, mistake_reason,
 from refinesynth.rehearsal.replayed_history import Exchange, History, Position, initial_position
 from refinesynth.rehearsal.scene import label_of
 from refinesynth.rehearsal.unknown_scripts import judge_form
-from refinesynth.rules.ending import SUCCESS
+from refinesynth.rules.actions import SUCCESS
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind
 from refinesynth.world import Ruling
 

@@ -8,11 +8,10 @@ from typing import NamedTuple
 from refinesynth.rehearsal.phrasing import infinitive
 from refinesynth.rehearsal.replayed_history import History, Position
 from refinesynth.rehearsal.scene import Scene, is_grounded
-from refinesynth.rehearsal.search_plan import plan_of
+from refinesynth.rehearsal.search_plan import hidden_names, plan_of
 from refinesynth.rules.repairs import REPAIR_WINDOW
 from refinesynth.trajectory import ActionSpec, MistakeKind
 from refinesynth.world import mentions
-from refinesynth.world.hidden_places import hidden_names
 
 _WORLD_KINDS = (MistakeKind.PLACE, MistakeKind.LOGIC)
 """Kinds of mistakes with an available action."""

@@ -15,7 +15,7 @@ from refinesynth.rehearsal.injected_faults import Draws
 from refinesynth.rehearsal.openai_wire import items
 from refinesynth.rehearsal.phrasing import one_line, say
 from refinesynth.rehearsal.replayed_history import Exchange
-from refinesynth.rules.ending import SUCCESS
+from refinesynth.rules.actions import SUCCESS
 from refinesynth.trajectory import ActionSpec, DungeonMasterTurn, MistakeKind, ParameterType, PlayerTurn, Script
 
 _LINE = re.compile(r"^- (?P<name>[^:(\n]+)(?P<rest>.*)$", re.MULTILINE)

@@ -1,4 +1,7 @@
-"""Audit of flags: turns of a run or of labelled data, a sample of them, answers of raters and their agreement."""
+"""Audit of flags: a sample of turns of a run or of labelled data, the page that asks about them, raters' agreement.
+
+The page shows one turn after another, takes right or wrong by a key, and appends the answer to a file.
+"""
 
 import random
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -9,10 +12,11 @@ from hashlib import blake2b
 from heapq import heappush, heappushpop
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 
 import anyio
 import orjson
+from aiohttp import web
 from pydantic import BaseModel, JsonValue, ValidationError, model_validator
 
 from refinesynth.backends import Backend, Role
@@ -21,13 +25,15 @@ from refinesynth.client.budget.budget import Budget
 from refinesynth.client.budget.price_table import price_of
 from refinesynth.client.budget.tracker import BudgetTracker
 from refinesynth.client.session import Session
-from refinesynth.cost import Cost
-from refinesynth.errors import EpisodeAbandoned, InputError, RunFolderError
+from refinesynth.errors import EpisodeAbandoned, InputError, RunFolderError, StorageError
 from refinesynth.files.atomic_write import exclusive_access, refuse_file_of_run
+from refinesynth.outcome import Cost
 from refinesynth.prompts import Prompts
+from refinesynth.report.html_page import render_page, script_data, shorten
 from refinesynth.roles.verifier import Judge
 from refinesynth.run import RunFolder
 from refinesynth.run.jsonl import LineWriter, cut, last_line_end, read_lines
+from refinesynth.text.json_reader import write_json
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn, Trajectory, Usage, explain
 
 _MAX_CONCURRENT: Final = 16
@@ -286,3 +292,78 @@ def _kappa(counts: Sequence[int]) -> float | None:
     n = a + b + c + d
     by_chance = (a + b) * (a + c) + (c + d) * (b + d)
     return None if n * n == by_chance else (n * (a + d) - by_chance) / (n * n - by_chance)
+
+
+class _RatingBody(BaseModel, frozen=True):
+    turn: str
+    right: bool
+
+
+def audit_app(turns: Sequence[AuditedTurn], answers: Answers, rater: str) -> web.Application:
+    """Return the application. It gives ratings to `answers`, whose file must be open; the page holds no verdicts."""
+    ids = {turn.id for turn in turns}
+
+    async def page(_request: web.Request) -> web.Response:
+        ratings = answers.by_rater.get(rater, {})
+        data = [{"id": turn.id, "given": ratings.get(turn.id), "parts": [*_parts(turn.content())]} for turn in turns]
+        return web.Response(
+            text=render_page("audit.html.jinja", rater=rater, data=script_data(data)), content_type="text/html"
+        )
+
+    async def answer(request: web.Request) -> web.Response:
+        # Browsers let a page of another origin send this content type only with the server's consent (CORS).
+        if request.content_type != "application/json":
+            raise web.HTTPUnsupportedMediaType
+        try:
+            rating = _RatingBody.model_validate_json(await request.read())
+        except ValidationError as error:
+            raise web.HTTPBadRequest(text="expected an object with turn and right") from error
+        if rating.turn not in ids:
+            raise web.HTTPNotFound(text="this turn is not in the sample")
+        try:
+            answers.append(Rating(turn=rating.turn, rater=rater, right=rating.right))
+        except StorageError as error:
+            raise web.HTTPInsufficientStorage(text=str(error)) from error
+        return web.Response(status=204)
+
+    @web.middleware
+    async def refuse_other_hosts(request: web.Request, handler: Any) -> web.StreamResponse:
+        # The host name of another site may resolve to this address (DNS rebinding).
+        if request.url.host not in {"127.0.0.1", "localhost"}:
+            raise web.HTTPForbidden
+        return await handler(request)
+
+    app = web.Application(middlewares=[refuse_other_hosts])
+    app.router.add_get("/", page)
+    app.router.add_post("/answer", answer)
+    return app
+
+
+def _parts(content: Any) -> Iterator[tuple[str, str]]:
+    """Yield the labelled texts of a turn: task, world, history, and the turn itself last."""
+    task = content["task"]
+    if "goal" in task:
+        yield "goal", shorten(task["goal"])
+        yield "place", shorten(task["introduction"].strip())
+        yield "actions", shorten("\n".join(action["name"] for action in task["actions"]))
+        world = {name: task[name] for name in ("environment", "completion_conditions", "actions")}
+    else:
+        yield from map(_speaker_and_text, task["messages"])
+        world = {"tools": task["tools"]}
+    yield "world", shorten(write_json(world, option=orjson.OPT_INDENT_2).decode())
+    yield from map(_speaker_and_text, content["history"])
+    yield "turn", _speaker_and_text(content["turn"])[1]
+
+
+def _speaker_and_text(entry: dict[str, JsonValue]) -> tuple[str, str]:
+    # A message of labelled data may have these keys among others.
+    if entry.keys() == {"observation"}:
+        return "environment", shorten(str(entry["observation"]))
+    if entry.keys() == {"thought", "action"}:
+        return "player", shorten(f"{entry['thought']}\n> {entry['action']}")
+    texts = [
+        part if isinstance(part, str) else write_json(part).decode()
+        for part in (entry.get("content"), entry.get("tool_calls"))
+        if part
+    ]
+    return str(entry.get("role")), shorten("\n".join(texts))

@@ -12,18 +12,16 @@ from pydantic import JsonValue
 from refinesynth._version import __version__
 from refinesynth.chat.react import label_of
 from refinesynth.errors import InputError, RunFolderError
-from refinesynth.extras import check_installed
 from refinesynth.files.atomic_write import refuse_file_of_run, refuse_irregular, write_text_file
+from refinesynth.lazy_imports import check_installed
 from refinesynth.outcome import Refused
-from refinesynth.report.html_page import render_page, script_data, shorten
-from refinesynth.report.plots import bars, histogram, scatter
+from refinesynth.report.html_page import bars, histogram, render_page, scatter, script_data, shorten
 from refinesynth.rules import rejects
 from refinesynth.rules.repairs import marks
 from refinesynth.run import RunFolder
 from refinesynth.run.jsonl import read_lines
 from refinesynth.run.status import RunStatus
-from refinesynth.text.number_format import dollars
-from refinesynth.text.printable import one_line
+from refinesynth.text.formatting import dollars, one_line
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script, Trajectory, explain, flagged_turns
 
 SAMPLE: Final = 500

@@ -25,12 +25,12 @@ from pydantic_ai.tools import ToolDefinition
 
 from refinesynth.actions.calls import Call, call_of, python_call, text_of, tools_of
 from refinesynth.actions.matching import match_in
-from refinesynth.actions.wording import quoted
 from refinesynth.chat import Message, ToolMessage, parse_player
 from refinesynth.chat.react import STOPS, action_label, continues_after_action
 from refinesynth.prompts import Prompts
 from refinesynth.roles.actor import CALL_IN_TEXT, Actor, AnswerForm, plain_text, tool_calls_of
 from refinesynth.settings.mistakes import MistakeRequest
+from refinesynth.text.formatting import quoted
 from refinesynth.trajectory import MistakeKind, PlayerTurn, Script
 
 

@@ -1,9 +1,15 @@
 """Composable verifier rules: the requirements on an accepted draft."""
 
 from refinesynth.actions.matching import Match, Mismatch, explain_mismatch, match_action
-from refinesynth.rules.actions import FreshObservations, NoFalseAlarm, ValidActions
+from refinesynth.rules.actions import (
+    FreshObservations,
+    NoFalseAlarm,
+    SucceedsOnce,
+    TaskSucceed,
+    UnflaggedEnding,
+    ValidActions,
+)
 from refinesynth.rules.chains import agentrefine, grounded, grounded_script, script, strict
-from refinesynth.rules.ending import SucceedsOnce, TaskSucceed, UnflaggedEnding
 from refinesynth.rules.observation_words import WordsAgree, judge_words
 from refinesynth.rules.prompt_leaks import LEAKS, NoLeaks
 from refinesynth.rules.registry import available, parse

@@ -1,7 +1,13 @@
 """Rule chains of the package: Algorithm 1, our extension of it, its version for grounded play, and the script rules."""
 
-from refinesynth.rules.actions import FreshObservations, NoFalseAlarm, ValidActions
-from refinesynth.rules.ending import SucceedsOnce, TaskSucceed, UnflaggedEnding
+from refinesynth.rules.actions import (
+    FreshObservations,
+    NoFalseAlarm,
+    SucceedsOnce,
+    TaskSucceed,
+    UnflaggedEnding,
+    ValidActions,
+)
 from refinesynth.rules.observation_words import WordsAgree
 from refinesynth.rules.prompt_leaks import NoLeaks
 from refinesynth.rules.repairs import EnoughMistakes, NoRepeatedMistake, RealRefinement

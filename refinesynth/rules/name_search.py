@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 
 from refinesynth.trajectory import Script
-from refinesynth.trajectory.weak_cache import weakly_cached
+from refinesynth.trajectory.value import weakly_cached
 from refinesynth.world import World
 
 MAX_TEXT = 20_000

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from refinesynth.actions.wording import listed, quoted
-from refinesynth.rules.ending import SUCCESS
+from refinesynth.rules.actions import SUCCESS
 from refinesynth.rules.name_search import MAX_TEXT, names_of
 from refinesynth.rules.rule import BuiltInRule, Severity, Violation
 from refinesynth.rules.world_replay import ReplayedDraft, replay_draft
+from refinesynth.text.formatting import listed, quoted
 from refinesynth.trajectory import Draft, DungeonMasterTurn, Script
-from refinesynth.trajectory.weak_cache import weakly_cached
+from refinesynth.trajectory.value import weakly_cached
 from refinesynth.world import Ruling, World, mentions
 
 _VERB_GROUPS = (

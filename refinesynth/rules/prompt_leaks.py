@@ -5,9 +5,9 @@ from functools import lru_cache
 from typing import Literal
 
 from refinesynth.actions.patterns import Pattern, PatternError, to_utf8
-from refinesynth.actions.wording import quoted
 from refinesynth.errors import ConfigurationError
 from refinesynth.rules.rule import BuiltInRule, Violation
+from refinesynth.text.formatting import quoted
 from refinesynth.trajectory import Draft, MalformedTurn
 
 _MASTER = r"(?:dm|(?:dungeon|game)[ -]?master)"

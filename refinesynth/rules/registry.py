@@ -9,9 +9,8 @@ from functools import partial
 
 from pydantic import ValidationError, validate_call
 
-from refinesynth.actions.wording import quoted
-from refinesynth.entry_points import Table
 from refinesynth.errors import InputError
+from refinesynth.lazy_imports import Table
 from refinesynth.rules.rule import (
     BUILT_IN,
     All,
@@ -25,6 +24,7 @@ from refinesynth.rules.rule import (
     first_failure,
     warn,
 )
+from refinesynth.text.formatting import quoted
 from refinesynth.trajectory import explain
 
 INSTALLED = Table("rule", "refinesynth.rules")

@@ -17,10 +17,9 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field
 
 from refinesynth.actions.matching import action_key, match_pattern
-from refinesynth.actions.wording import folded, quoted
-from refinesynth.rules.exchanges import Exchange, exchanges, is_complete
-from refinesynth.rules.rule import BuiltInRule, Violation
+from refinesynth.rules.rule import BuiltInRule, Exchange, Violation, exchanges, is_complete
 from refinesynth.rules.world_replay import replay_draft
+from refinesynth.text.formatting import folded, quoted
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, Refinements, Trajectory
 from refinesynth.trajectory.turns import answered_turns
 from refinesynth.world import mentions

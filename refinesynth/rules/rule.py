@@ -1,20 +1,20 @@
-"""Rules, violations, and compositions of rules.
+"""Rules, violations, and compositions of rules; a draft as exchanges, for rules that judge actions and answers.
 
 A rule reads a draft and yields violations; none means that it passes. Rules are synchronous and pure: no I/O and no
 randomness. They never raise, for any content of a draft. A composition of rules is a rule.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, TypeVar, cast, dataclass_transform, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, cast, dataclass_transform, runtime_checkable
 
 import pydantic.dataclasses
 from pydantic import BaseModel, ConfigDict, Field
 
 from refinesynth.errors import RuleFailed
 from refinesynth.text.json_reader import scrub
-from refinesynth.trajectory import Draft, Trajectory
+from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, PlayerTurn, Trajectory
 
 FIELDS = ConfigDict(extra="forbid")
 """Configuration of rules as pydantic dataclasses: fields are validated, unknown ones refused."""
@@ -331,3 +331,46 @@ def _rule_failure(rule: Rule, error: Exception) -> RuleFailed | None:
 
 def _is_internal(module: str) -> bool:
     return module.partition(".")[0] == __name__.partition(".")[0]
+
+
+class Exchange(NamedTuple):
+    """A player turn with the turn after it."""
+
+    turn: int
+    """Index of the player turn."""
+    player: PlayerTurn
+    next_turn: PlayerTurn | DungeonMasterTurn | MalformedTurn | None
+    """The turn that follows; None at the end of the draft."""
+
+    @property
+    def answer(self) -> DungeonMasterTurn | None:
+        """The DungeonMaster's answer, if the next turn is one."""
+        return self.next_turn if isinstance(self.next_turn, DungeonMasterTurn) else None
+
+    @property
+    def flagged(self) -> bool:
+        """True if the DungeonMaster flagged the action."""
+        return isinstance(self.next_turn, DungeonMasterTurn) and self.next_turn.flagged
+
+    @property
+    def accepted(self) -> bool:
+        """True if the DungeonMaster answered without a flag."""
+        return isinstance(self.next_turn, DungeonMasterTurn) and not self.next_turn.flagged
+
+    @property
+    def transient(self) -> bool:
+        """True if the action was right and failed by chance; such an answer has no flag."""
+        return isinstance(self.next_turn, DungeonMasterTurn) and self.next_turn.transient and not self.next_turn.flagged
+
+
+def exchanges(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -> Iterator[Exchange]:
+    """Yield one exchange per player turn, in order."""
+    last = len(turns) - 1
+    for index, turn in enumerate(turns):
+        if turn.role == "Player":  # a model's `isinstance` is slow to say no
+            yield Exchange(index, turn, turns[index + 1] if index < last else None)
+
+
+def is_complete(draft: Draft) -> bool:
+    """Return whether the draft is finished and was read to its end, so an ending and a minimum can be required."""
+    return draft.finished and draft.text_error is None

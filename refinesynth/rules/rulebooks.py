@@ -11,10 +11,10 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue
 
-from refinesynth.actions.wording import folded, listed, quoted
 from refinesynth.errors import ConfigurationError
 from refinesynth.rules.rule import BuiltInRule, Violation
 from refinesynth.rules.script_shape import ScriptRule
+from refinesynth.text.formatting import folded, listed, quoted
 from refinesynth.trajectory import ActionSpec, Draft, Effect, Script
 from refinesynth.world import check_solvability
 from refinesynth.world.effects import value_expressions

@@ -14,10 +14,9 @@ from pydantic import Field, JsonValue
 
 from refinesynth.actions.matching import MAX_ACTION_CHARACTERS, action_form, match_action, match_pattern, other_patterns
 from refinesynth.actions.patterns import Pattern, to_utf8
-from refinesynth.actions.wording import folded, quoted
 from refinesynth.rules.rule import BaseRule, BuiltInRule, Violation, all_of, verify
+from refinesynth.text.formatting import control_character, folded, quoted
 from refinesynth.text.json_reader import depth, write_json
-from refinesynth.text.printable import control_character
 from refinesynth.trajectory import ActionSpec, Draft, Script
 
 SAMPLES = (

@@ -11,11 +11,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from refinesynth.actions.wording import quoted
 from refinesynth.chat import parse_player, render_player
-from refinesynth.rules.exchanges import exchanges, is_complete
-from refinesynth.rules.rule import BuiltInRule, Violation
-from refinesynth.text.printable import control_character
+from refinesynth.rules.rule import BuiltInRule, Violation, exchanges, is_complete
+from refinesynth.text.formatting import control_character, quoted
 from refinesynth.trajectory import Draft, DraftTurn, Liberty, MalformedTurn, PlayerTurn
 
 KEYS = (

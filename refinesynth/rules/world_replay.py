@@ -6,12 +6,11 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from refinesynth.actions.wording import quoted
-from refinesynth.rules.ending import SUCCESS
-from refinesynth.rules.exchanges import is_complete
-from refinesynth.rules.rule import BuiltInRule, Violation
+from refinesynth.rules.actions import SUCCESS
+from refinesynth.rules.rule import BuiltInRule, Violation, is_complete
+from refinesynth.text.formatting import quoted
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn
-from refinesynth.trajectory.weak_cache import weakly_cached
+from refinesynth.trajectory.value import weakly_cached
 from refinesynth.world import Ruling, World
 from refinesynth.world.executor import world_or_problem
 from refinesynth.world.expression import Expression

@@ -8,15 +8,14 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from refinesynth.cost import Cost
 from refinesynth.errors import StorageError
 from refinesynth.journal import Entry
-from refinesynth.outcome import EpisodeOutcome, Refused, wasted
+from refinesynth.outcome import Cost, EpisodeOutcome, Refused, wasted
 from refinesynth.rules.repairs import Repair, refinements, repairs
 from refinesynth.settings.grounding import FEATURES
 from refinesynth.text.json_reader import write_json
 from refinesynth.trajectory import Difficulty, DungeonMasterTurn, Persona, ScriptedPersona, Trajectory, Usage, explain
-from refinesynth.trajectory.positions import mistakes_by_tenth, summed
+from refinesynth.trajectory.turns import mistakes_by_tenth, summed
 
 UNREADABLE = "unreadable"
 """Name, in place of a rule's, for the refusal of scripts that cannot be read."""

@@ -21,7 +21,7 @@ from refinesynth.run.run_config import RunConfig
 from refinesynth.run.run_folder import RunFolder, holds_run, summed, waiting_note
 from refinesynth.run.writer import RunWriter
 from refinesynth.settings import Shard
-from refinesynth.text.distinct_names import DistinctNames
+from refinesynth.text.formatting import DistinctNames
 from refinesynth.trajectory import Persona, Trajectory
 
 Keep = Callable[[Trajectory], bool]

@@ -29,7 +29,7 @@ from refinesynth.run.completed_episode import EpisodeLine
 from refinesynth.run.jsonl import operation_error, read_lines
 from refinesynth.run.run_config import RunConfig, is_run_config
 from refinesynth.run.stats import RunStats
-from refinesynth.text.number_format import counted
+from refinesynth.text.formatting import counted
 from refinesynth.trajectory import Persona, ScriptedPersona, Trajectory, explain
 
 JOURNAL = "journal.sqlite"

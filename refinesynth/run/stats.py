@@ -8,13 +8,12 @@ from typing import Any, Self, cast
 
 from pydantic import BaseModel, Field
 
-from refinesynth.cost import Cost
 from refinesynth.journal import SpentRow
 from refinesynth.journal.journal_values import ESTIMATED, model_of
-from refinesynth.outcome import Refused
+from refinesynth.outcome import Cost, Refused
 from refinesynth.run.completed_episode import EpisodeLine, EpisodeStats, JournalModel, refusals_by_rule
 from refinesynth.trajectory import Persona, Trajectory, Usage
-from refinesynth.trajectory.positions import TENTHS, summed
+from refinesynth.trajectory.turns import TENTHS, summed
 
 MAX_REASON_CHARS = 300
 """Maximum length of a stored reason, in characters."""

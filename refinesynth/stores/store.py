@@ -17,7 +17,6 @@ from anyio.to_thread import run_sync
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from refinesynth.errors import ConfigurationError, StorageError
-from refinesynth.extras import require
 from refinesynth.files.output_folder import Holder, cache_folder
 from refinesynth.journal import Committed, Entry, JournalReader, PaidCompletion
 from refinesynth.journal.journal_values import (
@@ -29,6 +28,7 @@ from refinesynth.journal.journal_values import (
     paid_to_row,
     unpack,
 )
+from refinesynth.lazy_imports import require
 from refinesynth.run import RunFolder
 from refinesynth.run.jsonl import last_line_end
 from refinesynth.trajectory import explain

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from refinesynth.cost import Cost
 from refinesynth.diversity import CONTAMINATED, NEAR_DUPLICATE, Contamination, NearDuplicate, Novelty, Overlap
-from refinesynth.outcome import EpisodeOutcome, Refused
+from refinesynth.outcome import Cost, EpisodeOutcome, Refused
 from refinesynth.rules import Violation
 from refinesynth.settings import Curation
 from refinesynth.text.json_reader import scrub

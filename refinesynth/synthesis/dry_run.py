@@ -11,8 +11,8 @@ from typing import Any, Literal, cast
 
 from refinesynth.backends import BackendSpec
 from refinesynth.client.budget.budget import Budget
-from refinesynth.cost import Cost
 from refinesynth.errors import BudgetSpent, InputError, RunStopped
+from refinesynth.outcome import Cost
 from refinesynth.personas import PersonaSource
 from refinesynth.run import RunFolder
 from refinesynth.run.run_folder import ScriptSource, open_source
@@ -20,7 +20,7 @@ from refinesynth.settings import RunSettings
 from refinesynth.synthesis.concurrency import MIN_IN_FLIGHT
 from refinesynth.synthesis.progress import Progress
 from refinesynth.synthesis.synthesize import synthesize
-from refinesynth.text.number_format import compact, dollars, duration
+from refinesynth.text.formatting import compact, dollars, duration
 from refinesynth.trajectory import Persona
 
 CONFIDENCE = 0.9

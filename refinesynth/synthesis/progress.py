@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from refinesynth.client.budget.budget import Budget
-from refinesynth.cost import Cost
-from refinesynth.text.printable import one_line
+from refinesynth.outcome import Cost
+from refinesynth.text.formatting import one_line
 from refinesynth.trajectory import Usage
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from refinesynth._version import __version__
 from refinesynth.client.budget.budget import Budget
 from refinesynth.episode import plays
 from refinesynth.errors import ConfigurationError, InputError, RunFolderError
-from refinesynth.extras import check_installed
+from refinesynth.lazy_imports import check_installed
 from refinesynth.run import RunConfig, RunFolder, stable_repr
 from refinesynth.settings import Curation, PlaySettings, RunSettings
 from refinesynth.synthesis.progress import Progress

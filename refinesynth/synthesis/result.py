@@ -6,8 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from refinesynth.cost import Cost
-from refinesynth.outcome import Refused
+from refinesynth.outcome import Cost, Refused
 from refinesynth.run import RunConfig, RunFolder
 from refinesynth.run.run_folder import waiting_note
 from refinesynth.run.stats import Spending, TrajectoryStats

@@ -13,9 +13,9 @@ import anyio
 import anyio.to_thread
 
 from refinesynth.client.budget.budget import Budget
-from refinesynth.cost import Cost
 from refinesynth.errors import ConfigurationError
 from refinesynth.journal import SpentRow
+from refinesynth.outcome import Cost
 from refinesynth.personas import BadRow, Personas
 from refinesynth.run import CompletedEpisode, EpisodeLine, RunFolder, RunStats, RunWriter, next_run_folder
 from refinesynth.run.event_log import level_of
@@ -166,7 +166,7 @@ class EpisodeRoles:
         # Imported here: these modules import pydantic-ai, which takes time.
         from refinesynth.client.failure_policy import RequestCounts
         from refinesynth.client.http.transport import with_path
-        from refinesynth.client.unsupported_features import UnsupportedFeatures
+        from refinesynth.client.request_arguments import UnsupportedFeatures
 
         self._request = request
         self.settings = request.episodes()

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from refinesynth.errors import InputError
-from refinesynth.extras import check_installed
 from refinesynth.files.atomic_write import output_file, refuse_existing
+from refinesynth.lazy_imports import check_installed
 from refinesynth.text.json_reader import write_json
 from refinesynth.train import engine
 from refinesynth.train.config import SCRATCH, TrainConfig

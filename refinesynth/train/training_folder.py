@@ -14,7 +14,6 @@ import orjson
 
 from refinesynth._version import __version__
 from refinesynth.errors import InputError, RefinesynthError, StorageError
-from refinesynth.extras import require
 from refinesynth.files.atomic_write import (
     irregular_kind,
     open_to_append,
@@ -25,8 +24,9 @@ from refinesynth.files.atomic_write import (
 )
 from refinesynth.files.output_folder import FolderLock
 from refinesynth.files.settings_file import read_settings
+from refinesynth.lazy_imports import require
+from refinesynth.text.formatting import code_in_table, render_markdown
 from refinesynth.text.json_reader import write_json
-from refinesynth.text.markup import code_in_table, render_markdown
 from refinesynth.train import events
 from refinesynth.train.config import HUB_NAME, PATH_FIELDS, WEIGHT_SETTINGS, TrainConfig
 from refinesynth.train.events import Events, TrainResult

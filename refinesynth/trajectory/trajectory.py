@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from refinesynth.text.printable import printable
+from refinesynth.text.formatting import printable
 from refinesynth.trajectory.draft import Draft
 from refinesynth.trajectory.script import Persona, Script
 from refinesynth.trajectory.turns import PlayerTurn, Turn, flagged_turns

@@ -1,8 +1,9 @@
-"""Turns of Player and DungeonMaster, and their readers for an LLM's text."""
+"""Turns of Player and DungeonMaster, their readers for an LLM's text, and the positions of mistakes among them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
+from math import floor
 from typing import Annotated, Any, Literal, Self
 
 import orjson
@@ -223,3 +224,39 @@ def known_exchanges(
 def flagged_turns(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -> tuple[int, ...]:
     """Return the indices of player turns with a flagged answer."""
     return tuple(index for index, _, answer in answered_turns(turns) if answer.flagged)
+
+
+TENTHS = 10
+
+_MIN_MISTAKES = 200
+"""Minimum number of mistakes for a lopsided histogram; with fewer, chance alone may make it so."""
+
+_MAX_RATIO = 2.0
+"""Largest accepted ratio between the fullest and the emptiest of the middle tenths."""
+
+
+def mistakes_by_tenth(turns: Sequence[PlayerTurn | DungeonMasterTurn | MalformedTurn]) -> tuple[float, ...]:
+    """Return the number of mistakes in each tenth of a play, whose length is counted in answered player turns.
+
+    A turn covers its share of the play: of eight turns, the first covers the first tenth and a quarter of the second,
+    and a mistake there counts as 0.8 and 0.2. The sum is the number of mistakes.
+    """
+    answers = [answer for _, _, answer in answered_turns(turns)]
+    counts = [0.0] * TENTHS
+    for index, answer in enumerate(answers):
+        if answer.mistake_kind is not None:
+            begin, end = index * TENTHS / len(answers), (index + 1) * TENTHS / len(answers)
+            for tenth in range(floor(begin), TENTHS):
+                counts[tenth] += max(0.0, min(end, tenth + 1) - max(begin, tenth)) / (end - begin)
+    return tuple(counts)
+
+
+def summed(histograms: Iterable[Sequence[float]]) -> tuple[float, ...]:
+    """Return the sum of several histograms."""
+    return tuple(map(sum, zip(*histograms, strict=True))) or (0.0,) * TENTHS
+
+
+def is_lopsided(tenths: Sequence[float]) -> bool:
+    """Return whether the middle eight tenths of enough mistakes differ by more than a factor of two."""
+    middle = tenths[1:-1]
+    return sum(tenths) >= _MIN_MISTAKES and max(middle) > _MAX_RATIO * min(middle)

@@ -7,12 +7,12 @@ from functools import partial
 from pydantic import JsonValue
 
 from refinesynth.actions.matching import action_form
+from refinesynth.errors import Inapplicable, RulebookError, error_prefix
 from refinesynth.trajectory import ActionSpec, ConditionalText, Effect, Knowledge, MistakeKind
 from refinesynth.world.condition import BEFORE, RESERVED
 from refinesynth.world.effects import ELSE, CompiledEffect, Trace, compile_effect
 from refinesynth.world.expression import NO_TYPES, Expression, Types, compile_expression
 from refinesynth.world.json_pointer import change, pointer_text
-from refinesynth.world.rulebook_errors import Inapplicable, RulebookError, error_prefix
 from refinesynth.world.ruling import mentions
 from refinesynth.world.text_template import Pointer, Template, Visible, parse_pointer, parse_template, require_text
 from refinesynth.world.work_limit import current_limit

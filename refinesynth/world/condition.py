@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
+from refinesynth.errors import RulebookError
 from refinesynth.trajectory.parameter import ParameterType, json_value
 from refinesynth.world.condition_operators import (
     FUNCTIONS,
@@ -27,7 +28,6 @@ from refinesynth.world.condition_operators import (
     total,
 )
 from refinesynth.world.condition_syntax import MAX_INT, name_of, parse, path_of
-from refinesynth.world.rulebook_errors import RulebookError
 from refinesynth.world.text_template import MAX_CACHED, VISIBLE, Slot
 
 MAX_MACROS = 3

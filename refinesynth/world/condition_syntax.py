@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from math import isfinite
 from typing import NamedTuple
 
-from refinesynth.world.rulebook_errors import RulebookError
+from refinesynth.errors import RulebookError
 from refinesynth.world.text_template import require_text
 
 MAX_TOKENS = 300

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
+from refinesynth.errors import Inapplicable, RulebookError
 from refinesynth.text.json_reader import depth
 from refinesynth.trajectory import Effect, EffectOp
 from refinesynth.trajectory.parameter import json_value
@@ -26,7 +27,6 @@ from refinesynth.world.expression import (
     json_bytes,
 )
 from refinesynth.world.json_pointer import change, drop, json_equal, pointer_text, put, resolve
-from refinesynth.world.rulebook_errors import Inapplicable, RulebookError
 from refinesynth.world.text_template import Pointer, Slot, Template, Values, Visible, parse_pointer, parse_template
 from refinesynth.world.work_limit import current_limit
 

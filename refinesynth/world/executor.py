@@ -10,9 +10,10 @@ from weakref import WeakValueDictionary
 from pydantic import JsonValue
 
 from refinesynth.actions.matching import match_in, refusal
+from refinesynth.errors import Inapplicable, RulebookError, error_prefix
 from refinesynth.trajectory import MistakeKind, Script
 from refinesynth.trajectory.rulebook import MAX_ACTIONS
-from refinesynth.trajectory.weak_cache import weakly_cached
+from refinesynth.trajectory.value import weakly_cached
 from refinesynth.world.compiled_action import (
     DONE,
     CompiledAction,
@@ -23,7 +24,6 @@ from refinesynth.world.compiled_action import (
 )
 from refinesynth.world.effects import Trace, apply_effects
 from refinesynth.world.expression import MAX_STATE_BYTES, Expression, compile_expression, is_valid_state
-from refinesynth.world.rulebook_errors import Inapplicable, RulebookError, error_prefix
 from refinesynth.world.ruling import Ruling, state_changes, with_appeared
 from refinesynth.world.text_template import require_text
 from refinesynth.world.visibility import compile_visibility

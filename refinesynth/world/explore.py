@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
+from refinesynth.errors import Inapplicable
 from refinesynth.world.expression import state_digest
 from refinesynth.world.ground_actions import Fact, GroundAction, Place, overlap
 from refinesynth.world.planner import Planner
-from refinesynth.world.rulebook_errors import Inapplicable
 from refinesynth.world.text_template import Pointer, Template
 
 MAX_FAULTS = 16

@@ -9,12 +9,12 @@ from math import prod
 
 from pydantic import JsonValue
 
+from refinesynth.errors import Inapplicable
 from refinesynth.trajectory import EffectOp
 from refinesynth.world.compiled_action import CompiledAction
 from refinesynth.world.effects import ANY, EACH, CompiledEffect, relax_effects
 from refinesynth.world.executor import World
 from refinesynth.world.expression import Expression, json_bytes
-from refinesynth.world.rulebook_errors import Inapplicable
 from refinesynth.world.text_template import Pointer, Slot, Template
 from refinesynth.world.visibility import CompiledSight, Visibility
 

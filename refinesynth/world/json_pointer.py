@@ -7,7 +7,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from refinesynth.world.rulebook_errors import Inapplicable
+from refinesynth.errors import Inapplicable
 
 
 def resolve(state: JsonValue, keys: tuple[str, ...]) -> JsonValue:

@@ -8,6 +8,7 @@ from itertools import count, islice
 from pydantic import JsonValue
 
 from refinesynth.actions.matching import action_key
+from refinesynth.errors import Inapplicable
 from refinesynth.trajectory import MistakeKind
 from refinesynth.world.executor import World
 from refinesynth.world.expression import state_digest
@@ -20,7 +21,6 @@ from refinesynth.world.ground_actions import (
     some_ground_actions,
 )
 from refinesynth.world.heuristic import UNREACHABLE, Heuristic, HeuristicValue
-from refinesynth.world.rulebook_errors import Inapplicable
 from refinesynth.world.work_limit import WorkLimit, WorkLimitExceeded
 
 _MAX_PRICED = 16

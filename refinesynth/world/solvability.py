@@ -11,14 +11,14 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
+from refinesynth.errors import Inapplicable
 from refinesynth.trajectory import Difficulty, Script
-from refinesynth.trajectory.weak_cache import weakly_cached
+from refinesynth.trajectory.value import weakly_cached
 from refinesynth.world.executor import World, world_or_problem
 from refinesynth.world.explore import Explorer, Node
 from refinesynth.world.expression import MAX_STATE_BYTES, is_valid_state
 from refinesynth.world.ground_actions import GroundAction, some_ground_actions
 from refinesynth.world.planner import Planner, pruned
-from refinesynth.world.rulebook_errors import Inapplicable
 from refinesynth.world.work_limit import WorkLimit, WorkLimitExceeded
 
 MAX_DEVIATIONS = 200

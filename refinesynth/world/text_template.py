@@ -13,9 +13,9 @@ from functools import lru_cache
 
 from pydantic import JsonValue
 
+from refinesynth.errors import Inapplicable, RulebookError
 from refinesynth.text.json_reader import scrub
 from refinesynth.world.json_pointer import resolve, unescape
-from refinesynth.world.rulebook_errors import Inapplicable, RulebookError
 
 MAX_CACHED = 4_096
 """Maximum number of cached texts of each kind: templates, pointers and conditions. Worlds share many texts, and each

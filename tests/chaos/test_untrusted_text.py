@@ -21,7 +21,7 @@ from terminal_text import is_inert
 import refinesynth as rs
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.testing.valid import AWKWARD_PATTERNS
-from refinesynth.text.printable import control_character
+from refinesynth.text.formatting import control_character
 
 pytestmark = pytest.mark.process
 
@@ -238,7 +238,7 @@ from refinesynth.client.classify_error import classify_error
 from refinesynth.chat import parse_player
 from refinesynth.text.json_reader import read_json
 from refinesynth.testing.valid import AWKWARD_PATTERNS
-from refinesynth.text.printable import control_character
+from refinesynth.text.formatting import control_character
 
 LONG = ("a" * 100_000 + "!", "a!" * 50_000, " " * 100_000, "x" * 99_999 + "\\n", "[" * 100_000, '{"a":' * 50_000, "```" * 50_000, "sk-" * 50_000,
         "Action" + " " * 100_000, "> " * 50_000, "**" * 50_000 + "Action:", "Action: `" * 20_000, "Thought:\\n" * 20_000,

@@ -13,7 +13,7 @@ from refinesynth.cli.display import cost as cost_text
 from refinesynth.cli.display import tokens as token_text
 from refinesynth.cli.terminal import SafeConsole
 from refinesynth.client.budget.budget import Budget
-from refinesynth.cost import Cost
+from refinesynth.outcome import Cost
 from refinesynth.synthesis import Progress
 from refinesynth.synthesis.progress import Surroundings
 from refinesynth.trajectory import Usage

@@ -11,7 +11,7 @@ from rich.text import Text
 from terminal_text import is_inert
 
 from refinesynth.cli.terminal import SafeConsole, notes, output, styled
-from refinesynth.text.printable import one_line, printable
+from refinesynth.text.formatting import one_line, printable
 
 anything = st.text(st.characters(exclude_categories=()))
 """Any code points, lone surrogates included."""

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.process
 
 COMMAND = """
 import os, signal, sys, time
-from refinesynth.cli.supervised import report_end, supervise
+from refinesynth.cli.interrupt import report_end, supervise
 if sys.argv[1] == "told at once":
     fork = os.fork
     def fork_and_be_told():

@@ -291,7 +291,7 @@ async def test_without_anthropics_sdk_the_extra_is_named_before_anything_is_writ
     def found(name: str) -> str | None:
         return None if name == "anthropic" else name
 
-    monkeypatch.setattr("refinesynth.extras.find_spec", found)
+    monkeypatch.setattr("refinesynth.lazy_imports.find_spec", found)
     asked = Backend(model="anthropic/claude-sonnet-5-5")
     with pytest.raises(ConfigurationError, match=r"refinesynth\[anthropic\]"):
         await synthesize(PEOPLE, 1, asked, play="narrated", batch=True, output=tmp_path / "run")

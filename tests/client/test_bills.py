@@ -14,8 +14,8 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth import Backend, SynthesisResult, synthesize
-from refinesynth.backends.role import Role
-from refinesynth.cli import run_report as shares
+from refinesynth.backends.backend import Role
+from refinesynth.cli import run_records as shares
 from refinesynth.client.budget.budget import Budget
 from refinesynth.client.budget.tracker import BudgetTracker
 from refinesynth.client.completion_parsing import read_completion

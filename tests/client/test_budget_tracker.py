@@ -24,8 +24,8 @@ from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.model import BackendModel
 from refinesynth.client.session import Session
-from refinesynth.cost import Cost
 from refinesynth.errors import BudgetSpent, EpisodeAbandoned
+from refinesynth.outcome import Cost
 from refinesynth.trajectory import Usage
 
 MOST = 500

@@ -18,7 +18,7 @@ from pydantic_ai.tools import ToolDefinition
 from refinesynth.backends import Backend, OutputMode
 from refinesynth.chat.react import STOPS
 from refinesynth.client.model import BackendModel
-from refinesynth.client.unsupported_features import UnsupportedFeature, UnsupportedFeatures
+from refinesynth.client.request_arguments import UnsupportedFeature, UnsupportedFeatures
 from refinesynth.errors import EpisodeAbandoned, NoTools, RunStopped, StorageError
 from refinesynth.journal import Journal
 

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from samples import dm, player, provenance
 from samples import trajectory as sample
 
-from refinesynth.cost import Cost
 from refinesynth.diversity import Contamination, Novelty
 from refinesynth.errors import ConfigurationError, InputError
-from refinesynth.outcome import EpisodeOutcome, Refused
+from refinesynth.outcome import Cost, EpisodeOutcome, Refused
 from refinesynth.rules import Violation
 from refinesynth.settings import Curation
 from refinesynth.synthesis.curator import Curator

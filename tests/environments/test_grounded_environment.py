@@ -17,9 +17,9 @@ from refinesynth.actions.calls import Call, call_of
 from refinesynth.chat import render_task, render_tool_task, to_messages
 from refinesynth.environments import STEPS, GroundedEnvironment
 from refinesynth.environments.grounded import OVER
+from refinesynth.errors import RulebookError
 from refinesynth.testing import texts, valid_grounded_scripts
 from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, Effect, EffectOp, Rulebook, Script
-from refinesynth.world.rulebook_errors import RulebookError
 
 SOLUTION: tuple[str, ...] = SHED_GROUNDED.rulebook.solution if SHED_GROUNDED.rulebook else ()
 JSON: st.SearchStrategy[Any] = st.recursive(

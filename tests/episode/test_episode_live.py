@@ -11,7 +11,7 @@ from scripted import Scripted, said
 from stage import EARLY, GOOD, OPEN, PERSONA, PUT, TAKE, WRONG, live, only, settings_for
 
 from refinesynth import rules
-from refinesynth.backends.role import Role
+from refinesynth.backends.backend import Role
 from refinesynth.episode import play_episode
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, EpisodeDoubtful, EpisodeLost, RunStopped
 from refinesynth.settings import Attempts

@@ -9,9 +9,8 @@ from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends import Role
 from refinesynth.client.session import Session
-from refinesynth.cost import Cost
 from refinesynth.episode.episode_record import EpisodeRecord
-from refinesynth.outcome import Refused, wasted
+from refinesynth.outcome import Cost, Refused, wasted
 from refinesynth.rules import Severity, Violation
 from refinesynth.trajectory import Draft, Persona, PlayerTurn, Script, Usage
 

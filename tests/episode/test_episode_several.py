@@ -15,10 +15,10 @@ from stage import GOOD, OPEN, PUT, TAKE, Turn, live, rehearsing, settings_for
 
 from refinesynth import rules
 from refinesynth.backends import BackendSpec
-from refinesynth.cost import Cost
 from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode
 from refinesynth.episode.episode import fork
 from refinesynth.errors import EpisodeAbandoned
+from refinesynth.outcome import Cost
 from refinesynth.rules import verify
 from refinesynth.settings import Attempts, Grounding
 from refinesynth.trajectory import Branch, DungeonMasterTurn, PlayerTurn

@@ -9,7 +9,7 @@ from stage import settings_for
 from typer.testing import CliRunner
 
 import refinesynth as rs
-from refinesynth.backends.role import Role
+from refinesynth.backends.backend import Role
 from refinesynth.cli.app import app
 from refinesynth.episode import Play, plays
 from refinesynth.errors import InputError, RunFolderError

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refinesynth import chat, rules
-from refinesynth.prompts.data_blocks import block
+from refinesynth.prompts.template_language import block
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.testing import drafts, texts, valid_drafts, valid_scripts
+from refinesynth.text.formatting import printable
 from refinesynth.text.json_reader import read_json, write_json
-from refinesynth.text.printable import printable
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 
 valid_texts = valid_scripts().map(lambda script: write_json(script.to_paper()).decode())

@@ -13,7 +13,7 @@ from refinesynth.chat.react import FORMER_INSTRUCTIONS
 from refinesynth.errors import InputError
 from refinesynth.export import Form, Format, export
 from refinesynth.imports import read_record
-from refinesynth.imports.import_formats import PLAY, RULES
+from refinesynth.imports.importing import PLAY, RULES
 from refinesynth.testing import turns, valid_drafts
 from refinesynth.train.data.record_forms import read_record as read_training_record
 from refinesynth.train.labelled_conversation import LossOn, TurnLabel

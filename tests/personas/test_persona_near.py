@@ -118,6 +118,6 @@ def test_thresholds_without_sense_are_refused(wrong: float) -> None:
 def test_without_datasketch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(_name: str) -> None: ...
 
-    monkeypatch.setattr("refinesynth.extras.find_spec", nothing)
+    monkeypatch.setattr("refinesynth.lazy_imports.find_spec", nothing)
     with pytest.raises(ConfigurationError, match=r"refinesynth\[diversity\]"):
         NearDuplicates()

@@ -9,7 +9,7 @@ from pydantic_ai.models.test import TestModel
 from samples import SHED
 
 from refinesynth import rules
-from refinesynth.backends.role import Role
+from refinesynth.backends.backend import Role
 from refinesynth.client.session import Session
 from refinesynth.episode import EpisodeContext, EpisodeSettings
 from refinesynth.episode.episode_record import EpisodeRecord

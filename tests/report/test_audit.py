@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from test_report import HOSTILE, altered
 
 from refinesynth.errors import InputError, RunFolderError, StorageError
-from refinesynth.report.audit_page import audit_app
 from refinesynth.report.audited_turns import (
     Answers,
     AuditedTurn,
     Rating,
     agreement,
+    audit_app,
     labelled_turns,
     sample_turns,
     turns_of_run,

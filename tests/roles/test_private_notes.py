@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from samples import SHED, dm, player
 
 from refinesynth import rules
-from refinesynth.actions.wording import quoted
 from refinesynth.episode.conversation import DEFAULT_FEEDBACK, PLAYER_FEEDBACK, RetryFeedback, player_feedback
 from refinesynth.prompts import Prompts
 from refinesynth.rules import Violation
 from refinesynth.settings.mistakes import RepairStyle
 from refinesynth.testing import Corruption, corruptions
+from refinesynth.text.formatting import quoted
 from refinesynth.trajectory import Draft, MistakeKind
 
 SHIPPED = Prompts()

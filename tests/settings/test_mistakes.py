@@ -11,7 +11,7 @@ from samples import dm, player
 
 from refinesynth.settings.mistakes import MAX_MISTAKES, MistakeRequest, Mistakes, at_least, natural, prompted, spread
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn
-from refinesynth.trajectory.positions import is_lopsided, mistakes_by_tenth, summed
+from refinesynth.trajectory.turns import is_lopsided, mistakes_by_tenth, summed
 
 P, L, G = MistakeKind.PARAMETER, MistakeKind.PLACE, MistakeKind.LOGIC
 

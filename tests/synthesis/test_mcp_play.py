@@ -20,10 +20,10 @@ from refinesynth.episode import mcp_play
 from refinesynth.errors import InputError, RunStopped
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.rehearsal.player import is_task
-from refinesynth.rules.ending import SUCCESS
+from refinesynth.rules.actions import SUCCESS
 from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.run import RunFolder
-from refinesynth.text.printable import control_character
+from refinesynth.text.formatting import control_character
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn
 
 SERVER = Path(__file__).parents[1] / "notes_server.py"

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from samples import provenance
 
 from refinesynth.testing import texts, valid_drafts
-from refinesynth.text.printable import printable
+from refinesynth.text.formatting import printable
 from refinesynth.trajectory import Draft, DungeonMasterTurn, Persona, PlayerTurn, Trajectory
 
 HOSTILE = "</pre></td><script>alert(1)</script>'\" onload=x &lt; <img src=x> $\\href{x}$ \x1b[2J\x00\r\u202e{{ 7*7 }}"

@@ -7,8 +7,8 @@ import pytest
 
 from refinesynth import Backend, synthesize
 from refinesynth.client.budget.budget import Budget
-from refinesynth.cost import Cost
 from refinesynth.errors import ConfigurationError
+from refinesynth.outcome import Cost
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder
 from refinesynth.run.stats import spent_of

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refinesynth import Backend, synthesize
-from refinesynth.cost import Cost
 from refinesynth.errors import BudgetSpent, InputError
+from refinesynth.outcome import Cost
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.synthesis.dry_run import Estimate, estimate, wilson
 from refinesynth.trajectory import Usage

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.text.number_format import compact, dollars, duration, in_bytes, per_time
+from refinesynth.text.formatting import compact, dollars, duration, in_bytes, per_time
 
 TABLE: tuple[tuple[Callable[[float], str], dict[float, str]], ...] = (
     (

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from samples import dm, player
 
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn
-from refinesynth.trajectory.positions import TENTHS, is_lopsided, mistakes_by_tenth, summed
+from refinesynth.trajectory.turns import TENTHS, is_lopsided, mistakes_by_tenth, summed
 
 
 def played(flags: list[bool]) -> list[PlayerTurn | DungeonMasterTurn]:

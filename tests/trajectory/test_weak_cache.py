@@ -5,8 +5,8 @@ import weakref
 
 import pytest
 
-from refinesynth.trajectory import weak_cache
-from refinesynth.trajectory.weak_cache import weakly_cached
+from refinesynth.trajectory import value
+from refinesynth.trajectory.value import weakly_cached
 
 
 class Thing:
@@ -52,7 +52,7 @@ def test_it_is_made_once_of_each_object_and_goes_with_it() -> None:
 
 
 def test_no_more_than_so_many_are_remembered_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weak_cache, "MAX_ENTRIES", 3)
+    monkeypatch.setattr(value, "MAX_ENTRIES", 3)
     asked: list[int] = []
 
     @weakly_cached

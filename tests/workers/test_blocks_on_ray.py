@@ -291,7 +291,7 @@ async def test_without_ray_the_extra_is_named_before_anything_is_made(
     def found(name: str) -> str | None:
         return None if name == "ray" else name
 
-    monkeypatch.setattr("refinesynth.extras.find_spec", found)
+    monkeypatch.setattr("refinesynth.lazy_imports.find_spec", found)
     either: list[dict[str, Any]] = [{"workers": 2}, {"cluster": "auto"}]
     for asked in either:
         with pytest.raises(ConfigurationError, match=r"refinesynth\[cluster\]"):

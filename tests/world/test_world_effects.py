@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from world_scripts import documented
 
+from refinesynth.errors import Inapplicable
 from refinesynth.trajectory import Effect
 from refinesynth.world import RulebookError
 from refinesynth.world.effects import compile_effect
-from refinesynth.world.rulebook_errors import Inapplicable
 
 STATE: JsonValue = {
     "at": "hall",

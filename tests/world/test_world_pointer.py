@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from refinesynth.errors import Inapplicable
 from refinesynth.world import RulebookError
 from refinesynth.world.json_pointer import change, drop, json_equal, pointer_text, put, resolve
-from refinesynth.world.rulebook_errors import Inapplicable
 from refinesynth.world.text_template import (
     MAX_VALUE_CHARACTERS,
     VisibleNames,

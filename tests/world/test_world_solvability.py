@@ -6,10 +6,10 @@ import pytest
 from samples import with_rulebook
 from world_scripts import action_of, script_of, setting
 
+from refinesynth.rehearsal.search_plan import hidden_names
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Invariant, MistakeKind, Requirement, Script, Sight
 from refinesynth.world import Solvability, World, check_solvability
 from refinesynth.world import solvability as checking
-from refinesynth.world.hidden_places import hidden_names
 
 ROOMS = ("hall", "attic", "cellar")
 GO = action_of("go to {room}", setting("/at", "{room}"), needs=("state.at != room",), room=ROOMS)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from world_scripts import action_of, script_of
 
+from refinesynth.rehearsal.search_plan import hidden_names
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement, Sight
 from refinesynth.world import RulebookError, World, plan
-from refinesynth.world.hidden_places import hidden_names
 from refinesynth.world.visibility import MAX_BINDINGS, MAX_VISIBLE
 from refinesynth.world.work_limit import MAX_WORK, WorkLimit, WorkLimitExceeded
 

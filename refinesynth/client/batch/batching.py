@@ -21,9 +21,8 @@ import orjson
 from pydantic import ValidationError
 from pydantic_ai.models import check_allow_model_requests
 
-from refinesynth.backends.backend import Backend
+from refinesynth.backends.backend import Backend, Role
 from refinesynth.backends.providers import split_model
-from refinesynth.backends.role import Role
 from refinesynth.client.background_tasks import background_tasks
 from refinesynth.client.batch.provider_batches import (
     AnthropicBatches,
@@ -38,8 +37,8 @@ from refinesynth.client.http.transport import direct_obstacle
 from refinesynth.client.reporting import LOG, report
 from refinesynth.client.session import current_request, stopped_clock
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped, StorageError
-from refinesynth.extras import check_installed
 from refinesynth.journal import BATCHES, Journal
+from refinesynth.lazy_imports import check_installed
 
 IDLE_S = 2.0
 """Seconds without another request after which the collected ones are sent."""

@@ -5,8 +5,8 @@ import re
 from dataclasses import dataclass, field
 from typing import cast
 
-from refinesynth.cost import Cost
 from refinesynth.errors import InputError
+from refinesynth.outcome import Cost
 
 _SCALES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 _NUMBER = r"(?P<number>\d+(?:_\d+)*(?:\.\d*)?(?:e[+]?\d+)?|\.\d+)"

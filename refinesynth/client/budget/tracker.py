@@ -12,8 +12,8 @@ import anyio
 from pydantic_ai.usage import RequestUsage
 
 from refinesynth.client.budget.budget import Average, Budget, BudgetLimit
-from refinesynth.cost import Cost
 from refinesynth.errors import BudgetSpent
+from refinesynth.outcome import Cost
 from refinesynth.trajectory import Usage
 
 Price: TypeAlias = Callable[[RequestUsage], float | None]

@@ -7,9 +7,8 @@ from typing import Any
 from refinesynth._version import __version__
 from refinesynth.evaluate.comparing.table_values import Comparison, Estimate, Share, Table
 from refinesynth.files.atomic_write import write_file, write_json_file, write_text_file
-from refinesynth.report.html_page import render_page
-from refinesynth.report.plots import make_figure, svg
-from refinesynth.text.printable import one_line
+from refinesynth.report.html_page import make_figure, render_page, svg
+from refinesynth.text.formatting import one_line
 
 _BAR_HEIGHT = 0.24
 _MAX_LABEL = 40

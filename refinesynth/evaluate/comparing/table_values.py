@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from refinesynth._version import __version__
-from refinesynth.text.markup import plain_text
+from refinesynth.text.formatting import plain_text
 
 NOTHING = "-"
 _MIN_P = 0.001

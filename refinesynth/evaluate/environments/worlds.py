@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from refinesynth.environments import GroundedEnvironment
+from refinesynth.errors import RulebookError
 from refinesynth.evaluate.environments.environment import (
     Action,
     BadInstance,
@@ -31,7 +32,6 @@ from refinesynth.evaluate.environments.environment import (
 from refinesynth.files.compressed import open_jsonl
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn, Script
 from refinesynth.world.ground_actions import some_ground_actions
-from refinesynth.world.rulebook_errors import RulebookError
 
 _POSITIONS = ("early", "middle", "late")
 """Thirds of a play."""

@@ -18,8 +18,8 @@ from refinesynth._version import __version__
 from refinesynth.backends.backend import Mixed
 from refinesynth.client.background_tasks import background_tasks
 from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker, Share, Shares
+from refinesynth.client.request_arguments import UnsupportedFeatures
 from refinesynth.client.token_usage import usage_of
-from refinesynth.client.unsupported_features import UnsupportedFeatures
 from refinesynth.episode import episode_id
 from refinesynth.errors import BudgetSpent, ConfigurationError, RunStopped, StorageError
 from refinesynth.journal import PaidCompletion

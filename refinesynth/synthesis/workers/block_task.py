@@ -28,8 +28,8 @@ from refinesynth.client.background_tasks import background_tasks
 from refinesynth.client.budget.budget import Budget
 from refinesynth.client.budget.tracker import BudgetTracker
 from refinesynth.client.failure_policy import RequestCounts
+from refinesynth.client.request_arguments import UnsupportedFeatures
 from refinesynth.client.routing import limiters_in
-from refinesynth.client.unsupported_features import UnsupportedFeatures
 from refinesynth.episode import EpisodeSettings, episode_id, play_episode
 from refinesynth.errors import BudgetSpent, ConfigurationError, StorageError
 from refinesynth.files.output_folder import FolderLock
@@ -38,8 +38,7 @@ from refinesynth.run import CompletedEpisode, EpisodeMemory
 from refinesynth.run.event_log import LOGGER, facts_of
 from refinesynth.run.resume import blocks_of
 from refinesynth.run.run_folder import JOURNAL
-from refinesynth.synthesis.concurrency import EpisodeLimit
-from refinesynth.synthesis.gc_tuning import tune_gc
+from refinesynth.synthesis.concurrency import EpisodeLimit, tune_gc
 from refinesynth.synthesis.progress import BackendsState, capacity_of, troubles_of
 from refinesynth.synthesis.workers.cluster import ray
 from refinesynth.trajectory import Persona

@@ -18,7 +18,7 @@ import anyio
 import anyio.to_thread
 
 from refinesynth.errors import ConfigurationError
-from refinesynth.extras import require
+from refinesynth.lazy_imports import require
 
 _ENVIRONMENT = {
     # By default Ray gives its workers a lower priority than all other processes.

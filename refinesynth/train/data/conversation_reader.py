@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from refinesynth.errors import InputError
 from refinesynth.files.compressed import bounded_lines, open_compressed
-from refinesynth.text.distinct_names import DistinctNames
+from refinesynth.text.formatting import DistinctNames
 from refinesynth.text.json_reader import load_json
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.data.record_forms import ChatForm, read_record

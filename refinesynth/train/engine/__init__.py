@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from refinesynth.extras import check_installed
+from refinesynth.lazy_imports import check_installed
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.data import read_configured
 from refinesynth.train.events import Events, NullEvents, TrainResult

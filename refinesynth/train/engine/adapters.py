@@ -17,7 +17,7 @@ from torch import nn
 from transformers import BitsAndBytesConfig
 
 from refinesynth.errors import InputError
-from refinesynth.extras import require
+from refinesynth.lazy_imports import require
 from refinesynth.train.config import LoraConfig, TrainConfig
 from refinesynth.train.engine.lm_head import base_model, output_head
 from refinesynth.train.engine.model_writer import TrainedTensors, saved_differences

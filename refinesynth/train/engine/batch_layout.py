@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from refinesynth.errors import InputError
 from refinesynth.train.engine.adapters import freeze, without_gradient
 from refinesynth.train.engine.attention import SEGMENTS, UnsupportedAttention, register
-from refinesynth.train.engine.batch import Batch, pack_batch
-from refinesynth.train.engine.lm_head import base_model, output_head, takes, vocabulary
+from refinesynth.train.engine.lm_head import Batch, base_model, output_head, pack_batch, takes, vocabulary
 from refinesynth.train.plan import describe_unused
 from refinesynth.train.tokens import Label, Rendered
 

@@ -27,8 +27,8 @@ from transformers.utils.peft_utils import ADAPTER_SAFE_WEIGHTS_NAME
 
 from refinesynth._version import __version__
 from refinesynth.errors import InputError, TrainingError
-from refinesynth.extras import require
 from refinesynth.files.atomic_write import atomic_write
+from refinesynth.lazy_imports import require
 from refinesynth.train.config import ALL
 from refinesynth.train.engine.model_writer import SHARDS, ModelWriter, file_errors
 from refinesynth.train.engine.parallel import gather_objects

@@ -25,10 +25,18 @@ from transformers import PreTrainedTokenizerBase
 from refinesynth.errors import TrainingError
 from refinesynth.train import events as names
 from refinesynth.train.config import TrainConfig, interval
-from refinesynth.train.engine.batch import KINDS, TURN_LABELS, Batch, labelled_targets, pack_batch
 from refinesynth.train.engine.batch_layout import choose_layout
 from refinesynth.train.engine.checkpoints import Checkpoints, Progress
-from refinesynth.train.engine.lm_head import CHUNK_ELEMENTS, base_model, token_losses
+from refinesynth.train.engine.lm_head import (
+    CHUNK_ELEMENTS,
+    KINDS,
+    TURN_LABELS,
+    Batch,
+    base_model,
+    labelled_targets,
+    pack_batch,
+    token_losses,
+)
 from refinesynth.train.engine.model_writer import ModelWriter, TrainedTensors
 from refinesynth.train.engine.parallel import make_optimizer, make_schedule, start_trackers, wrap_layers
 from refinesynth.train.engine.schedule import Schedule, Step, pack_best_fit

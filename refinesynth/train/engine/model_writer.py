@@ -26,8 +26,8 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 from transformers.utils.peft_utils import ADAPTER_SAFE_WEIGHTS_NAME
 
 from refinesynth.errors import TrainingError
-from refinesynth.extras import require
 from refinesynth.files.atomic_write import write_json_file
+from refinesynth.lazy_imports import require
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine.lm_head import base_model
 from refinesynth.train.engine.parallel import gather_objects

@@ -31,7 +31,7 @@ from transformers import get_scheduler
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from refinesynth.errors import ConfigurationError, RefinesynthError
-from refinesynth.extras import check_installed, missing, require
+from refinesynth.lazy_imports import check_installed, missing, require
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.engine.lm_head import base_model
 from refinesynth.train.plan import ComputeSettings, Devices, Parallel, read_deepspeed

@@ -14,8 +14,7 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import PrefixChange
 
 from refinesynth.train.config import TrainConfig
-from refinesynth.train.engine.batch import pack_batch
-from refinesynth.train.engine.lm_head import token_losses
+from refinesynth.train.engine.lm_head import pack_batch, token_losses
 from refinesynth.train.engine.loading import describe_model
 from refinesynth.train.engine.loop import Loop
 from refinesynth.train.engine.parallel import Distributed, make_accelerator

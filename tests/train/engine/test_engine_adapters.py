@@ -253,7 +253,7 @@ def test_a_forward_pass_between_steps_leaves_quantized_weights_as_they_are(
 def test_quantized_weights_need_their_library_and_cannot_be_split(adapter: Path, tmp_path: Path, monkeypatch: Any):
     base = str(adapter.parent / "base")
     with monkeypatch.context() as patch:
-        patch.setattr("refinesynth.extras.find_spec", lambda name: None if name == "bitsandbytes" else name)
+        patch.setattr("refinesynth.lazy_imports.find_spec", lambda name: None if name == "bitsandbytes" else name)
         with pytest.raises(ConfigurationError, match=r"'bitsandbytes'.*pip install 'refinesynth\[quantize\]'"):
             a_training(Path(base), tmp_path / "out", lora={"quantize": "4bit"}).plan()
     with pytest.raises(ValidationError, match="in bf16 or fp32"):

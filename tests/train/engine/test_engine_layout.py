@@ -14,9 +14,8 @@ from transformers import AutoModelForCausalLM
 from refinesynth.errors import InputError
 from refinesynth.train.engine import attention
 from refinesynth.train.engine.attention import SEGMENTS
-from refinesynth.train.engine.batch import pack_batch
 from refinesynth.train.engine.batch_layout import choose_layout
-from refinesynth.train.engine.lm_head import token_losses
+from refinesynth.train.engine.lm_head import pack_batch, token_losses
 
 pytestmark = pytest.mark.train
 

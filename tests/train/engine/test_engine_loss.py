@@ -10,9 +10,8 @@ from engine_toys import Label, Rendered, TurnLabel
 from torch import Tensor
 
 from refinesynth.train.engine.attention import SEGMENTS
-from refinesynth.train.engine.batch import TURN_LABELS, Batch, labelled_targets, pack_batch
 from refinesynth.train.engine.batch_layout import choose_layout
-from refinesynth.train.engine.lm_head import token_losses
+from refinesynth.train.engine.lm_head import TURN_LABELS, Batch, labelled_targets, pack_batch, token_losses
 from refinesynth.train.tokens import Span
 
 pytestmark = pytest.mark.train
