@@ -153,7 +153,7 @@ async def _ours(base_url: str, path: str) -> Call:
 
     from refinesynth.backends import Backend
     from refinesynth.client import open_model
-    from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
+    from refinesynth.client.limiter.limits import ConcurrencyLimit
     from refinesynth.client.limiter.rate_limiter import RateLimiter
 
     # The others ask as many at once as they are told to; so does this one here.

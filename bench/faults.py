@@ -24,7 +24,7 @@ from bench.server import completion
 from refinesynth.backends import Backend
 from refinesynth.client import open_model
 from refinesynth.client.limiter import rate_limiter
-from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
+from refinesynth.client.limiter.limits import ConcurrencyLimit
 from refinesynth.errors import EpisodeAbandoned
 
 LATENCY = 0.5

@@ -6,7 +6,7 @@ from random import Random
 import anyio
 
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, FailureAction
-from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
+from refinesynth.client.limiter.limits import ConcurrencyLimit
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 
 BUSY = ClassifiedError(

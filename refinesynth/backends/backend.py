@@ -1,5 +1,6 @@
-"""Backend: a litellm model string with its settings; protocol of a completion function; roles of models."""
+"""Backend: a litellm model string with its settings; completion function; roles of models; log records."""
 
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -239,3 +240,13 @@ class Completion(Protocol):
     """
 
     async def __call__(self, **request: object) -> object: ...
+
+
+LOG = logging.getLogger("refinesynth.backends")
+# Without a handler, Python prints warnings to stderr until the application configures logging.
+LOG.addHandler(logging.NullHandler())
+
+
+def report(event: str, backend: Backend, text: str, *, level: int = logging.WARNING, **facts: object) -> None:
+    """Log a text, with its facts as an event."""
+    LOG.log(level, "%s", text, extra={"facts": {"event": event, "backend": backend.label, **facts, "text": text}})

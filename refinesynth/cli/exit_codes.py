@@ -72,7 +72,7 @@ def traceback_text(error: Exception) -> str:
 
 
 def _redacted(text: str) -> str:
-    from refinesynth.client.reporting import redact
+    from refinesynth.text.formatting import redact
 
     return printable(redact(text))
 

@@ -18,8 +18,8 @@ from socket import gaierror
 
 from refinesynth.backends.backend import Backend
 from refinesynth.backends.providers import key_of, key_variables, server_of, split_model
-from refinesynth.client.limiter.rate_limits import headers_of, retry_after_in
-from refinesynth.client.reporting import redact
+from refinesynth.client.http.reply import headers_of, retry_after_in
+from refinesynth.text.formatting import redact
 
 _QUOTED_CHARS = 400
 """Characters of the server's text that a message quotes."""

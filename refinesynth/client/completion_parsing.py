@@ -16,11 +16,11 @@ from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends.backend import NO_REASON
 from refinesynth.client.classify_error import ErrorCategory, UnusableAnswer
-from refinesynth.client.reporting import redact
 from refinesynth.client.token_usage import ESTIMATED, ReportedUsage, ServerObject, object_or_empty, usage_of
 from refinesynth.client.tool_calls import repair_calls
 from refinesynth.errors import StorageError
 from refinesynth.journal.journal_values import PaidCompletion
+from refinesynth.text.formatting import redact
 from refinesynth.text.json_reader import MAX_CHARACTERS, Truncated, read_json, scrub
 from refinesynth.text.thinking import split_thinking
 

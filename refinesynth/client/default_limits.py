@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
@@ -14,7 +14,7 @@ from refinesynth.backends.backend import Backend, Mixed, Role
 from refinesynth.backends.providers import key_of, split_model
 from refinesynth.client.budget.price_table import entry_of
 from refinesynth.client.http.transport import base_url_of
-from refinesynth.client.request_arguments import profile_of, thinking_is_off
+from refinesynth.client.request_arguments import has_bound, profile_of, thinking_is_off
 
 DEFAULT_MAX_TOKENS: Mapping[Role, int] = {
     Role.SCRIPT_WRITER: 2_500,
@@ -28,8 +28,6 @@ DEFAULT_MAX_TOKENS: Mapping[Role, int] = {
 _BOUNDED_ROLES = frozenset({Role.DUNGEON_MASTER, Role.PLAYER, Role.REPAIRER})
 """Roles with a default bound. Scripts and narrated plays have none: they may fill the context, and servers such as vLLM
 refuse a bound that exceeds it."""
-BOUND_NAMES = frozenset({"max_tokens", "max_completion_tokens"})
-"""Names of the argument that bounds a completion."""
 _THINKING_NAMES = re.compile(
     r"think|reason|qwq|qwen-?3|gpt-oss|magistral|[-_]r1\b|\bglm-?(4\.[5-9]|5)|minimax-m\d", re.IGNORECASE
 )
@@ -56,22 +54,6 @@ def bound_of(role: Role, backend: Backend) -> int | None:
     if backend.max_tokens is not None or role not in _BOUNDED_ROLES:
         return backend.max_tokens
     return None if backend.is_rehearsal or has_bound(backend.extra) or _thinks(backend) else DEFAULT_MAX_TOKENS[role]
-
-
-def has_bound(arguments: Mapping[str, Any]) -> bool:
-    """Return True if arguments of a request, or their `extra_body`, name a bound of the completion."""
-    return any(name in source for source in _sources(arguments) for name in BOUND_NAMES)
-
-
-def bound_in(arguments: Mapping[str, Any]) -> int | None:
-    """Return the bound of the completion in tokens, the largest if arguments and `extra_body` differ; None without one."""
-    values = [source.get(name) for source in _sources(arguments) for name in BOUND_NAMES]
-    return max((int(value) for value in values if isinstance(value, int | float)), default=None)
-
-
-def _sources(arguments: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    body: object = arguments.get("extra_body")
-    return [arguments, cast("Mapping[str, Any]", body)] if isinstance(body, Mapping) else [arguments]
 
 
 def _thinks(backend: Backend) -> bool:

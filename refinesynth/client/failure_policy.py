@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from random import uniform
 from typing import Any
 
-from refinesynth.backends.backend import Backend
+from refinesynth.backends.backend import LOG, Backend, report
 from refinesynth.backends.providers import server_of
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, FailureAction
 from refinesynth.client.limiter.rate_limiter import RateLimiter
-from refinesynth.client.reporting import LOG, report
 from refinesynth.client.request_arguments import UnsupportedFeature
 from refinesynth.client.session import RequestContext
 from refinesynth.errors import BackendError, EpisodeAbandoned, EpisodeDoubtful, EpisodeLost, RunStopped

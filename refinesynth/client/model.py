@@ -14,7 +14,8 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.settings import ModelSettings
 
-from refinesynth.backends.backend import Backend, Completion, OutputMode, Role
+from refinesynth.async_contexts import stopped_clock
+from refinesynth.backends.backend import Backend, Completion, OutputMode, Role, report
 from refinesynth.backends.providers import key_variables, server_of, split_model
 from refinesynth.chat.react import STOPS
 from refinesynth.client import request_arguments
@@ -22,21 +23,23 @@ from refinesynth.client.budget.price_table import unknown
 from refinesynth.client.budget.tracker import Price
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory, classify_error
 from refinesynth.client.completion_parsing import ReadCompletion, read_completion
-from refinesynth.client.default_limits import BOUND_NAMES, bound_in, bound_of, has_bound, thinks_by_name
+from refinesynth.client.default_limits import bound_of, thinks_by_name
 from refinesynth.client.failure_policy import FailurePolicy, PendingRequest, RequestCounts
 from refinesynth.client.limiter.rate_limiter import Permit, RateLimiter, limiter_of
-from refinesynth.client.reporting import report
 from refinesynth.client.request_arguments import (
+    BOUND_NAMES,
     UnsupportedFeature,
     UnsupportedFeatures,
+    bound_in,
     can_force_tools,
+    has_bound,
     is_open,
     output_mode,
     profile_of,
     server_name,
     with_cache_marks,
 )
-from refinesynth.client.session import current_request, stopped_clock
+from refinesynth.client.session import current_request
 from refinesynth.client.token_usage import ESTIMATED, message_tokens, schema_tokens, with_estimates
 from refinesynth.errors import NoTools, RefinesynthError
 

@@ -27,9 +27,8 @@ from pydantic_ai.models import ModelRequestParameters, infer_model_profile
 from pydantic_ai.profiles import DEFAULT_PROFILE, ModelProfile, merge_profile
 from pydantic_ai.settings import ModelSettings
 
-from refinesynth.backends.backend import Backend, OutputMode, Role
+from refinesynth.backends.backend import Backend, OutputMode, Role, report
 from refinesynth.backends.providers import PROVIDERS, provider_of, server_of, split_model
-from refinesynth.client.reporting import report
 from refinesynth.errors import StorageError
 from refinesynth.journal import Journal
 from refinesynth.text.json_reader import scrub
@@ -338,3 +337,23 @@ def _with_cache_mark(message: dict[str, Any]) -> dict[str, Any]:
         return {**message, **mark}
     # Anthropic rejects empty text blocks.
     return {**message, "content": [{"type": "text", "text": text, **mark}]} if text else message
+
+
+BOUND_NAMES = frozenset({"max_tokens", "max_completion_tokens"})
+"""Names of the argument that bounds a completion."""
+
+
+def has_bound(arguments: Mapping[str, Any]) -> bool:
+    """Return True if arguments of a request, or their `extra_body`, name a bound of the completion."""
+    return any(name in source for source in _sources(arguments) for name in BOUND_NAMES)
+
+
+def bound_in(arguments: Mapping[str, Any]) -> int | None:
+    """Return the bound of the completion in tokens, the largest if arguments and `extra_body` differ; None without one."""
+    values = [source.get(name) for source in _sources(arguments) for name in BOUND_NAMES]
+    return max((int(value) for value in values if isinstance(value, int | float)), default=None)
+
+
+def _sources(arguments: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    body: object = arguments.get("extra_body")
+    return [arguments, cast("Mapping[str, Any]", body)] if isinstance(body, Mapping) else [arguments]

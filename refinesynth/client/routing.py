@@ -9,8 +9,8 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
+from refinesynth.backends.backend import LOG
 from refinesynth.client.limiter.rate_limiter import RateLimiter
-from refinesynth.client.reporting import LOG
 from refinesynth.errors import BudgetSpent, RunStopped
 
 

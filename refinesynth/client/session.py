@@ -6,7 +6,7 @@ pydantic-ai's `Model.request` has no parameter for it.
 
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -270,57 +270,3 @@ def _request_texts(message: ModelRequest, *, with_instructions: bool) -> Iterato
             yield part.model_response_str()
         elif isinstance(part, RetryFeedbackPart):
             yield part.model_response()
-
-
-_deadline: ContextVar["Deadline | None"] = ContextVar("deadline", default=None)
-
-
-class Deadline:
-    """Cancel scope whose clock stops while at least one `stopped` context lasts."""
-
-    def __init__(self, scope: anyio.CancelScope) -> None:
-        self._scope = scope
-        self._remaining = 0.0
-        self._stop_count = 0
-
-    @property
-    def passed(self) -> bool:
-        """True if the time ran out and the work was cancelled."""
-        return self._scope.cancelled_caught
-
-    @contextmanager
-    def stopped(self) -> Generator[None]:
-        if not self._stop_count:
-            self._remaining = self._scope.deadline - anyio.current_time()
-            self._scope.deadline = float("inf")
-        self._stop_count += 1
-        try:
-            yield
-        finally:
-            self._stop_count -= 1
-            if not self._stop_count:
-                self._scope.deadline = anyio.current_time() + self._remaining
-
-
-@contextmanager
-def deadline(seconds: float | None) -> Generator[Deadline]:
-    """Cancel the block after this many seconds (`Deadline.passed` is then True); None sets no limit."""
-    limit = float("inf") if seconds is None else anyio.current_time() + seconds
-    with anyio.CancelScope(deadline=limit) as scope:
-        clock = Deadline(scope)
-        token = _deadline.set(clock)
-        try:
-            yield clock
-        finally:
-            _deadline.reset(token)
-
-
-def current_deadline() -> Deadline | None:
-    """Return the innermost deadline of this task."""
-    return _deadline.get()
-
-
-def stopped_clock() -> AbstractContextManager[None]:
-    """Stop the clock of this task's deadline while the context lasts."""
-    clock = current_deadline()
-    return nullcontext() if clock is None else clock.stopped()

@@ -15,6 +15,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
+from refinesynth.async_contexts import deadline
 from refinesynth.backends import Backend, OutputMode, Role
 from refinesynth.chat import parse_player
 from refinesynth.client import close_models, open_model
@@ -27,7 +28,7 @@ from refinesynth.client.request_arguments import (
     profile_of,
     server_name,
 )
-from refinesynth.client.session import RequestContext, Session, charged_to, deadline
+from refinesynth.client.session import RequestContext, Session, charged_to
 from refinesynth.client.token_usage import message_tokens
 from refinesynth.episode.episode import play_episode
 from refinesynth.episode.play import EpisodeSettings, judged

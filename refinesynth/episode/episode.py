@@ -13,12 +13,12 @@ from typing import Literal
 from pydantic_ai.models import Model
 
 from refinesynth._version import __version__
+from refinesynth.async_contexts import deadline
 from refinesynth.backends.backend import Role
 from refinesynth.backends.names import PLANNER
 from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker
-from refinesynth.client.session import CompletionCache, Session, deadline
-from refinesynth.episode.episode_record import EpisodeRecord
-from refinesynth.episode.play import EpisodeContext, EpisodeSettings, Turns, judged
+from refinesynth.client.session import CompletionCache, Session
+from refinesynth.episode.play import EpisodeContext, EpisodeRecord, EpisodeSettings, Turns, judged
 from refinesynth.episode.plays import find
 from refinesynth.errors import EpisodeAbandoned, EpisodeDoubtful, EpisodeLost, InputError
 from refinesynth.outcome import EpisodeOutcome

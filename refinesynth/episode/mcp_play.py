@@ -19,8 +19,8 @@ from pydantic import ValidationError
 
 from refinesynth.actions.calls import call_of
 from refinesynth.actions.matching import explain_mismatch, match_in
+from refinesynth.async_contexts import background_tasks
 from refinesynth.backends.backend import Role
-from refinesynth.client.background_tasks import background_tasks
 from refinesynth.client.completion_parsing import ReadCompletion
 from refinesynth.client.session import RequestContext
 from refinesynth.episode.conversation import Conversation, RetryFeedback, Unanswerable

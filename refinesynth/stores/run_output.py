@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 from pydantic import BaseModel, ValidationError
 
-from refinesynth.client.background_tasks import background_tasks
+from refinesynth.async_contexts import background_tasks
 from refinesynth.errors import InputError, RunFolderError, StorageError
 from refinesynth.files.atomic_write import atomic_write, open_to_append
 from refinesynth.files.output_folder import FolderLock, Holder, is_url, move_aside

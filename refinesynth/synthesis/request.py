@@ -289,7 +289,7 @@ def _recorded(curation: Curation) -> dict[str, JsonValue]:
 
 def _redacted(value: JsonValue) -> JsonValue:
     """Return the value with the keys of the environment redacted; `Backend` refuses settings named like secrets."""
-    from refinesynth.client.reporting import redact
+    from refinesynth.text.formatting import redact
 
     if isinstance(value, dict):
         return {name: _redacted(item) for name, item in value.items()}

@@ -1,16 +1,18 @@
-"""Text for people and models: safe for a terminal, Markdown or a message to an LLM; numbers and names.
+"""Text for people and models: safe for a terminal, Markdown or a message to an LLM; numbers and names; without keys.
 
 Untrusted text is escaped: invisible characters in a terminal, and everything with a meaning in Markdown.
 """
 
 import json
 import math
+import os
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from refinesynth.text.json_reader import scrub
 
@@ -189,3 +191,33 @@ def listed(items: Iterable[str], *, limit: int = 1_000) -> str:
 def folded(text: str) -> str:
     """Return `text` without differences in case and white space, for comparisons."""
     return " ".join(text.split()).casefold()
+
+
+_SECRET_NAME = re.compile(r"(_KEY|_TOKEN|_SECRET|_PASSWORD|_CREDENTIALS)$", re.IGNORECASE)
+_MIN_KEY_CHARS = 8
+"""Minimum length of a key; replacing shorter values would garble the text."""
+_KEY_SHAPES = re.compile(r"\b(?:sk|rk|pk|gsk|xai|hf|AIza)[-_][A-Za-z0-9_\-*]{12,}|(?<=Bearer )[^\s\"']{8,}")
+"""Shapes of keys that no environment variable holds, or that a server echoes in part."""
+
+
+def redact(text: str, *, key: str | None = None) -> str:
+    """Return `text` without `key`, values of environment variables named like secrets, and texts shaped like keys.
+
+    Keys are also found in the spellings of JSON, URLs and Python.
+    """
+    secrets = {
+        value for name, value in os.environ.items() if len(value) >= _MIN_KEY_CHARS and _SECRET_NAME.search(name)
+    }
+    if key is not None and len(key) >= _MIN_KEY_CHARS:
+        secrets.add(key)
+    # Longest first: one key may begin with another.
+    for spelling in sorted({form for secret in secrets for form in _spellings(secret)}, key=len, reverse=True):
+        text = text.replace(spelling, "***")
+    return _KEY_SHAPES.sub("***", text)
+
+
+def _spellings(secret: str) -> tuple[str, ...]:
+    # Python's JSON does not escape slashes, other encoders do; URLs may or may not quote them.
+    urls = (quote(secret, safe="", errors="replace"), quote(secret, errors="replace"))
+    text = json.dumps(secret)[1:-1]
+    return (secret, text, text.replace("/", "\\/"), repr(secret)[1:-1], *urls)

@@ -3,10 +3,10 @@ visibility.
 """
 
 from refinesynth.errors import RulebookError
+from refinesynth.world.compiled_action import Change, Ruling, mentions
 from refinesynth.world.executor import World, replay, world_of
 from refinesynth.world.ground_actions import ground_actions
 from refinesynth.world.planner import plan
-from refinesynth.world.ruling import Change, Ruling, mentions
 from refinesynth.world.solvability import Solvability, check_solvability
 
 __all__ = [

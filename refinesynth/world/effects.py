@@ -23,12 +23,12 @@ from refinesynth.world.expression import (
     Expression,
     Types,
     compile_expression,
+    current_limit,
     is_valid_state,
     json_bytes,
 )
 from refinesynth.world.json_pointer import change, drop, json_equal, pointer_text, put, resolve
 from refinesynth.world.text_template import Pointer, Slot, Template, Values, Visible, parse_pointer, parse_template
-from refinesynth.world.work_limit import current_limit
 
 MAX_VALUE_DEPTH = 16
 """Deepest nesting of an effect's value."""

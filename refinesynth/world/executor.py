@@ -17,14 +17,16 @@ from refinesynth.trajectory.value import weakly_cached
 from refinesynth.world.compiled_action import (
     DONE,
     CompiledAction,
+    Ruling,
     Unmet,
     compile_action,
     compile_effects,
     compile_knowledge,
+    state_changes,
+    with_appeared,
 )
 from refinesynth.world.effects import Trace, apply_effects
 from refinesynth.world.expression import MAX_STATE_BYTES, Expression, compile_expression, is_valid_state
-from refinesynth.world.ruling import Ruling, state_changes, with_appeared
 from refinesynth.world.text_template import require_text
 from refinesynth.world.visibility import compile_visibility
 

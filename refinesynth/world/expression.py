@@ -1,15 +1,21 @@
-"""Conditions: a subset of CEL that is safe for untrusted input and fast on large states.
+"""Conditions: a subset of CEL that is safe for untrusted input and fast on large states; work limits of searches.
 
 Supported are comparisons, `in`, `&&`, `||`, `!`, `?:`, arithmetic, lists, field and index access, `has`, `size`, `int`,
 `double`, `string`, `contains`, `startsWith`, `endsWith`, and on lists and objects `all`, `exists`, `exists_one`,
 `filter` and, as an extension, `sum`. Other syntax is refused with an alternative, because it could build huge values or
 is no JSON.
+
+A work limit is a deterministic count of the evaluations and changes that a block of code performs. Work is counted
+where it is done, before it is done: by expressions, effects, sights and digests of states.
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from math import inf
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -20,7 +26,62 @@ from refinesynth.trajectory.parameter import ParameterType
 from refinesynth.world.condition import BEFORE, Analysis, Evaluate, compile_tree
 from refinesynth.world.condition_operators import NOT_JSON, NoAnswer
 from refinesynth.world.text_template import VISIBLE, Slot, Values, Visible
-from refinesynth.world.work_limit import current_limit
+
+MAX_WORK = 20_000_000_000
+"""Default work limit of a search: some tens of seconds, reached only by rulebooks that are slow on purpose."""
+
+_BASE_COST = 1_000
+"""Base cost of an evaluation or a change, in the unit of a condition's cost: bytes of touched state."""
+
+
+class WorkLimitExceeded(Exception):
+    """The work limit is reached. Caught where the limit was created."""
+
+
+class WorkLimit:
+    """Work that is left, and the size of the largest state so far in bytes of JSON."""
+
+    def __init__(self, remaining: float = MAX_WORK) -> None:
+        self.remaining = remaining
+        self.state_bytes = 0
+        self._charged = set[bytes]()
+
+    def charge(self, work: int) -> None:
+        """Count work, in bytes of touched state.
+
+        Raises:
+            WorkLimitExceeded: The limit is reached.
+        """
+        self.remaining -= work + _BASE_COST
+        if self.remaining < 0:
+            raise WorkLimitExceeded
+
+    def charge_once(self, key: bytes, work: int) -> None:
+        """Charge the work of a result in a cache, once for each key, so the count does not depend on the cache."""
+        if self.remaining < inf and key not in self._charged:
+            self._charged.add(key)
+            self.charge(work)
+
+    @contextmanager
+    def applied(self) -> "Generator[WorkLimit]":
+        """Count the work of a block of code, in which functions that never raise otherwise raise `WorkLimitExceeded` at the
+        limit. Threads and tasks that run meanwhile are not counted; a block in it counts alone.
+        """
+        token = _current.set(self)
+        try:
+            yield self
+        finally:
+            _current.reset(token)
+
+
+_UNLIMITED = WorkLimit(inf)
+_current: ContextVar[WorkLimit] = ContextVar("work limit")
+
+
+def current_limit() -> WorkLimit:
+    """Return the limit of the running block; outside of one, work is unlimited."""
+    return _current.get(_UNLIMITED)
+
 
 MAX_STATE_BYTES = 262_144
 """Largest state, in bytes of JSON."""

@@ -11,7 +11,7 @@ from refinesynth.actions.matching import action_key
 from refinesynth.errors import Inapplicable
 from refinesynth.trajectory import MistakeKind
 from refinesynth.world.executor import World
-from refinesynth.world.expression import state_digest
+from refinesynth.world.expression import WorkLimit, WorkLimitExceeded, state_digest
 from refinesynth.world.ground_actions import (
     MAX_GROUND_ACTIONS,
     Facts,
@@ -21,7 +21,6 @@ from refinesynth.world.ground_actions import (
     some_ground_actions,
 )
 from refinesynth.world.heuristic import UNREACHABLE, Heuristic, HeuristicValue
-from refinesynth.world.work_limit import WorkLimit, WorkLimitExceeded
 
 _MAX_PRICED = 16
 """Maximum number of mistakes with a price that are tried in a state; further ones count as fatal."""

@@ -16,10 +16,9 @@ from refinesynth.trajectory import Difficulty, Script
 from refinesynth.trajectory.value import weakly_cached
 from refinesynth.world.executor import World, world_or_problem
 from refinesynth.world.explore import Explorer, Node
-from refinesynth.world.expression import MAX_STATE_BYTES, is_valid_state
+from refinesynth.world.expression import MAX_STATE_BYTES, WorkLimit, WorkLimitExceeded, is_valid_state
 from refinesynth.world.ground_actions import GroundAction, some_ground_actions
 from refinesynth.world.planner import Planner, pruned
-from refinesynth.world.work_limit import WorkLimit, WorkLimitExceeded
 
 MAX_DEVIATIONS = 200
 """Maximum number of deviations from the solution that are tested for losing the goal."""

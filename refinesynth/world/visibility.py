@@ -10,9 +10,17 @@ from pydantic import JsonValue
 from refinesynth.errors import Inapplicable, RulebookError, error_prefix
 from refinesynth.trajectory import Sight
 from refinesynth.world.effects import EACH
-from refinesynth.world.expression import MAX_COST, MAX_STATE_BYTES, Expression, compile_expression, json_bytes
+from refinesynth.world.expression import (
+    MAX_COST,
+    MAX_STATE_BYTES,
+    MAX_WORK,
+    Expression,
+    WorkLimit,
+    compile_expression,
+    current_limit,
+    json_bytes,
+)
 from refinesynth.world.text_template import Pointer, VisibleNames, parse_pointer
-from refinesynth.world.work_limit import MAX_WORK, WorkLimit, current_limit
 
 _EACH = f"{{{EACH}}}"
 

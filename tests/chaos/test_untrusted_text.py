@@ -233,7 +233,7 @@ resource.setrlimit(resource.RLIMIT_CPU, (30, 30))
 import random, re2
 from refinesynth import rules, Draft, Script, ActionSpec, PlayerTurn, DungeonMasterTurn
 from refinesynth.backends.backend import Backend
-from refinesynth.client.reporting import redact
+from refinesynth.text.formatting import redact
 from refinesynth.client.classify_error import classify_error
 from refinesynth.chat import parse_player
 from refinesynth.text.json_reader import read_json

@@ -20,7 +20,7 @@ from refinesynth.backends import Backend, Role
 from refinesynth.client.budget.budget import Budget, BudgetLimit
 from refinesynth.client.budget.price_table import Rates
 from refinesynth.client.budget.tracker import BudgetTracker, Estimates
-from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
+from refinesynth.client.limiter.limits import ConcurrencyLimit
 from refinesynth.client.limiter.rate_limiter import RateLimiter
 from refinesynth.client.model import BackendModel
 from refinesynth.client.session import Session

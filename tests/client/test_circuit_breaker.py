@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from limited_servers import BROKEN, DOWN, LATE
 
 from refinesynth.client.classify_error import ClassifiedError
-from refinesynth.client.limiter.circuit_breaker import CircuitBreaker
+from refinesynth.client.limiter.limits import CircuitBreaker
 
 
 def longest(_least: float, most: float) -> float:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
+from refinesynth.client.limiter.limits import ConcurrencyLimit
 
 Server = Callable[[int], float]
 """Seconds that an answer of 100 tokens takes with so many in flight."""

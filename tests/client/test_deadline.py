@@ -15,9 +15,9 @@ from pydantic_ai.models import ModelRequestParameters
 from stage import settings_for
 from virtual_time import in_virtual_time
 
+from refinesynth.async_contexts import deadline
 from refinesynth.backends import Backend, resolve_roles
 from refinesynth.client import open_model, open_models
-from refinesynth.client.session import deadline
 from refinesynth.episode import EpisodeOutcome, play_episode
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.settings import Attempts

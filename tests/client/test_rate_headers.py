@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.client.limiter.rate_limits import headers_of, retry_after_in
+from refinesynth.client.http.reply import headers_of, retry_after_in
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 

@@ -17,10 +17,8 @@ from virtual_time import in_virtual_time
 
 from refinesynth.backends import Backend, Role
 from refinesynth.client import open_models
-from refinesynth.client.limiter.circuit_breaker import CircuitBreaker
-from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
+from refinesynth.client.limiter.limits import CircuitBreaker, ConcurrencyLimit, TokenBuckets
 from refinesynth.client.limiter.rate_limiter import RateLimiter
-from refinesynth.client.limiter.rate_limits import TokenBuckets
 from refinesynth.errors import RunStopped
 
 _Result = TypeVar("_Result")

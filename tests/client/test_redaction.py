@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.client.reporting import redact
+from refinesynth.text.formatting import redact
 
 CANARY = "canary.0123456789/abcdef"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refinesynth.client.limiter.rate_limits import TokenBuckets
+from refinesynth.client.limiter.limits import TokenBuckets
 
 
 def starts(buckets: TokenBuckets, *, tokens: float = 0.0, count: int = 100, until: float = float("inf")) -> list[float]:

@@ -9,7 +9,7 @@ from pydantic_ai.usage import RequestUsage
 
 from refinesynth.backends import Role
 from refinesynth.client.session import Session
-from refinesynth.episode.episode_record import EpisodeRecord
+from refinesynth.episode.play import EpisodeRecord
 from refinesynth.outcome import Cost, Refused, wasted
 from refinesynth.rules import Severity, Violation
 from refinesynth.trajectory import Draft, Persona, PlayerTurn, Script, Usage

@@ -16,7 +16,7 @@ import pytest
 
 import refinesynth as rs
 from refinesynth.client.session import Session
-from refinesynth.episode.episode_record import EpisodeRecord
+from refinesynth.episode.play import EpisodeRecord
 from refinesynth.rehearsal.replayed_history import Position
 from refinesynth.rehearsal.scene import Scene
 from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn, PlayerTurn, Script, Trajectory

@@ -16,9 +16,9 @@ from refinesynth.prompts import Prompts
 from refinesynth.testing import texts
 from refinesynth.trajectory import Knowledge, Script
 from refinesynth.world import RulebookError, World, check_solvability, ground_actions, plan, replay
+from refinesynth.world.compiled_action import MAX_CHANGES
 from refinesynth.world.explore import MAX_FAULTS
 from refinesynth.world.expression import MAX_STATE_BYTES
-from refinesynth.world.ruling import MAX_CHANGES
 from refinesynth.world.visibility import MAX_VISIBLE
 
 _DOCUMENT = (Path(__file__).parents[2] / "docs" / "puzzles.md").read_text(encoding="utf-8")

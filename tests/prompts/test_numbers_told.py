@@ -12,8 +12,8 @@ from refinesynth import rules
 from refinesynth.backends.backend import Role
 from refinesynth.client.session import Session
 from refinesynth.episode import EpisodeContext, EpisodeSettings
-from refinesynth.episode.episode_record import EpisodeRecord
 from refinesynth.episode.narrated import NARRATED, narrator_of
+from refinesynth.episode.play import EpisodeRecord
 from refinesynth.prompts import Prompts
 from refinesynth.rules.registry import BUILT_IN, numbers
 from refinesynth.settings.mistakes import at_least

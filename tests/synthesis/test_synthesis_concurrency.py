@@ -10,9 +10,8 @@ from fates import Fate, Fates, run
 from limited_servers import Server, Unmoved, ask
 from virtual_time import in_virtual_time
 
-from refinesynth.client.limiter.concurrency_limit import ConcurrencyLimit
+from refinesynth.client.limiter.limits import ConcurrencyLimit, TokenBuckets
 from refinesynth.client.limiter.rate_limiter import RateLimiter
-from refinesynth.client.limiter.rate_limits import TokenBuckets
 from refinesynth.synthesis import Progress, concurrency
 from refinesynth.synthesis.concurrency import MAX_IN_FLIGHT, MIN_IN_FLIGHT, EpisodeLimit, max_in_flight_of
 from refinesynth.synthesis.progress import LimitingFactor

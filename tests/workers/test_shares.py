@@ -11,10 +11,11 @@ from pydantic_ai.usage import RequestUsage
 from samples import paid
 
 from refinesynth.client.budget.budget import Budget
-from refinesynth.client.budget.tracker import BudgetTracker, Share, Shares
+from refinesynth.client.budget.tracker import BudgetTracker
 from refinesynth.errors import BudgetSpent
 from refinesynth.journal import Journal
 from refinesynth.run.resume import collect
+from refinesynth.synthesis.workers.budget_shares import Share, Shares
 
 
 async def test_all_who_wait_for_a_share_are_served() -> None:

@@ -22,9 +22,8 @@ from refinesynth.trajectory import (
 )
 from refinesynth.world import World, ground_actions
 from refinesynth.world.explore import Explorer, Node
-from refinesynth.world.expression import json_bytes
+from refinesynth.world.expression import WorkLimit, WorkLimitExceeded, json_bytes
 from refinesynth.world.planner import Planner
-from refinesynth.world.work_limit import WorkLimit, WorkLimitExceeded
 
 NAMES = ("a", "b")
 NUMBERED = ["/at", "/bag", "/box/{p}", "/box/{state:/at}", "/box/{p}/in", "/n", "/bag/0", "/box"]

@@ -14,7 +14,14 @@ from world_scripts import script_of
 
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Script
 from refinesynth.world import RulebookError, World, ground_actions, replay, world_of
-from refinesynth.world.ruling import MAX_CHANGE_BYTES, MAX_CHANGES, MAX_SEARCHED, mentions, state_changes, with_appeared
+from refinesynth.world.compiled_action import (
+    MAX_CHANGE_BYTES,
+    MAX_CHANGES,
+    MAX_SEARCHED,
+    mentions,
+    state_changes,
+    with_appeared,
+)
 
 json_values: st.SearchStrategy[JsonValue] = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["x", "y"]) | st.just(1.0),

@@ -13,8 +13,8 @@ from world_scripts import action_of, script_of
 from refinesynth.rehearsal.search_plan import hidden_names
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, MistakeKind, Requirement, Sight
 from refinesynth.world import RulebookError, World, plan
+from refinesynth.world.expression import MAX_WORK, WorkLimit, WorkLimitExceeded
 from refinesynth.world.visibility import MAX_BINDINGS, MAX_VISIBLE
-from refinesynth.world.work_limit import MAX_WORK, WorkLimit, WorkLimitExceeded
 
 ROOMS, THINGS = ("kitchen", "hall"), ("milk", "egg", "umbrella")
 HERE = Sight(path="/rooms/{state:/you/at}/things")

@@ -21,9 +21,9 @@ import orjson
 from pydantic import ValidationError
 from pydantic_ai.models import check_allow_model_requests
 
-from refinesynth.backends.backend import Backend, Role
+from refinesynth.async_contexts import background_tasks, stopped_clock
+from refinesynth.backends.backend import LOG, Backend, Role, report
 from refinesynth.backends.providers import split_model
-from refinesynth.client.background_tasks import background_tasks
 from refinesynth.client.batch.provider_batches import (
     AnthropicBatches,
     Batch,
@@ -34,8 +34,7 @@ from refinesynth.client.batch.provider_batches import (
 )
 from refinesynth.client.classify_error import ErrorCategory, FailureAction, classify_error
 from refinesynth.client.http.transport import direct_obstacle
-from refinesynth.client.reporting import LOG, report
-from refinesynth.client.session import current_request, stopped_clock
+from refinesynth.client.session import current_request
 from refinesynth.errors import ConfigurationError, EpisodeAbandoned, RunStopped, StorageError
 from refinesynth.journal import BATCHES, Journal
 from refinesynth.lazy_imports import check_installed

@@ -1,8 +1,12 @@
-"""Parsing of untrusted responses: a completion in litellm's shape, or an error for `classify_error`."""
+"""Parsing of untrusted responses: a completion in litellm's shape, an error for `classify_error`, a Retry-After."""
 
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any, cast
 
 import orjson
@@ -209,3 +213,53 @@ def _load_lax(body: bytes, headers: Mapping[str, str]) -> object:
         if body:
             reason += f", beginning with {body[:_QUOTED_BYTES].decode(errors='replace').strip()}"
     raise HttpError(_SUCCESS, f"its body is no JSON: {reason}", headers)
+
+
+_LITELLM_PREFIX = "llm_provider-"
+"""litellm's prefix of a provider's headers."""
+_MAX_HEADER_CHARS = 100
+"""Maximum characters of a header value that are read."""
+_wall_clock = partial(datetime.now, UTC)
+
+
+def retry_after_in(headers: Mapping[str, str], *, clock: Callable[[], datetime] = _wall_clock) -> float | None:
+    """Return the seconds for which the header Retry-After, a number or a date, asks to send no request.
+
+    0 for a past date, None for a missing or unreadable value. Names of `headers` are in lower case. A date is compared
+    with the server's `date`, or with `clock` if it sends none.
+    """
+    text = headers.get("retry-after", "")
+    try:
+        wait = float(text)
+    except ValueError:
+        moment, now = _moment(text), _moment(headers.get("date", "")) or clock()
+        return None if moment is None else max((moment - now).total_seconds(), 0.0)
+    return wait if math.isfinite(wait) and wait >= 0 else None
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+    return moment.replace(tzinfo=moment.tzinfo or UTC)
+
+
+def headers_of(source: object) -> Mapping[str, str]:
+    """Return the HTTP headers of a response or an error, with names in lower case; empty without headers."""
+    if isinstance(source, Reply):
+        return source.headers
+    response = getattr(source, "response", None)
+    hidden = getattr(source, "_hidden_params", None)
+    sources = (
+        getattr(source, "headers", None),
+        getattr(source, "litellm_response_headers", None),
+        getattr(response, "headers", None),
+        cast("Mapping[str, object]", hidden).get("additional_headers") if isinstance(hidden, Mapping) else None,
+    )
+    headers: dict[str, str] = {}
+    for source_headers in sources:
+        if isinstance(source_headers, Mapping):
+            for name, value in cast("Mapping[object, object]", source_headers).items():
+                headers.setdefault(str(name).lower().removeprefix(_LITELLM_PREFIX), str(value)[:_MAX_HEADER_CHARS])
+    return headers

@@ -10,14 +10,17 @@ from typing import TypeAlias
 
 import anyio
 
-from refinesynth.backends.backend import Backend
+from refinesynth.async_contexts import stopped_clock
+from refinesynth.backends.backend import LOG, Backend
 from refinesynth.backends.providers import key_variables, server_of, split_model
 from refinesynth.client.classify_error import ClassifiedError, ErrorCategory
-from refinesynth.client.limiter.circuit_breaker import OUTAGE_CATEGORIES, CircuitBreaker
-from refinesynth.client.limiter.concurrency_limit import UNBOUNDED, ConcurrencyLimit
-from refinesynth.client.limiter.rate_limits import TokenBuckets
-from refinesynth.client.reporting import LOG
-from refinesynth.client.session import stopped_clock
+from refinesynth.client.limiter.limits import (
+    OUTAGE_CATEGORIES,
+    UNBOUNDED,
+    CircuitBreaker,
+    ConcurrencyLimit,
+    TokenBuckets,
+)
 from refinesynth.errors import RunStopped
 
 _CAPACITY_CATEGORIES = OUTAGE_CATEGORIES | {ErrorCategory.RATE_LIMIT}

@@ -15,9 +15,9 @@ import anyio
 import anyio.to_thread
 
 from refinesynth._version import __version__
+from refinesynth.async_contexts import background_tasks
 from refinesynth.backends.backend import Mixed
-from refinesynth.client.background_tasks import background_tasks
-from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker, Share, Shares
+from refinesynth.client.budget.tracker import BudgetTracker, EpisodeTracker
 from refinesynth.client.request_arguments import UnsupportedFeatures
 from refinesynth.client.token_usage import usage_of
 from refinesynth.episode import episode_id
@@ -28,6 +28,7 @@ from refinesynth.run.resume import blocks_of, collect
 from refinesynth.synthesis.concurrency import MIN_IN_FLIGHT
 from refinesynth.synthesis.progress import BackendsState
 from refinesynth.synthesis.workers.block_task import Block, BlockSettings, Episode, Mailbox, Report, play_block
+from refinesynth.synthesis.workers.budget_shares import Share, Shares
 from refinesynth.synthesis.workers.cluster import connected, first_line, ray, task_result
 from refinesynth.trajectory import Persona
 

@@ -22,9 +22,9 @@ import anyio
 import anyio.to_thread
 
 from refinesynth._version import __version__
+from refinesynth.async_contexts import background_tasks
 from refinesynth.backends import Backend, Completion, Role
 from refinesynth.client import close_models, open_models
-from refinesynth.client.background_tasks import background_tasks
 from refinesynth.client.budget.budget import Budget
 from refinesynth.client.budget.tracker import BudgetTracker
 from refinesynth.client.failure_policy import RequestCounts

@@ -1,8 +1,16 @@
-"""Adaptive limit of a server's concurrent requests, found by comparing the throughput of two limits."""
+"""Limits of requests to a server: concurrent requests, requests and tokens a minute, circuit breaker for outages.
+
+The adaptive limit of concurrent requests is found by comparing the throughput of two limits. While a backend is down,
+the breaker allows one trial request at a time. Pure arithmetic: no clock, no waiting. No library: a limiter with its
+own queue, such as aiolimiter, lets small requests overtake large ones forever and ignores the limiter's priorities.
+"""
 
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from random import uniform
+
+from refinesynth.client.classify_error import ClassifiedError, ErrorCategory
 
 UNBOUNDED = 2**31
 """Value of `ConcurrencyLimit.current` without a limit."""
@@ -243,3 +251,165 @@ class ConcurrencyLimit:
     def _resize(self, size: float) -> None:
         self._size = min(max(size, 1.0), self._ceiling)
         self._first_counted = self._begun_count + 1
+
+
+_MINUTE = 60.0
+_WINDOW = 6.0
+"""Size of a token bucket: tokens of this many seconds may be spent at once."""
+_FIRST_ANSWER_TOKENS = 500.0
+"""Expected tokens of the first completion."""
+
+
+class TokenBucket:
+    """Bucket that fills at a constant rate, which may be infinite, up to its size; its level may become negative."""
+
+    def __init__(self, *, rate: float, size: float) -> None:
+        """Begin with a full bucket. `rate` is per second."""
+        self._rate = rate
+        self._size = size
+        self._full_at = float("-inf")
+
+    def ready_at(self, amount: float) -> float:
+        """Return the time at which `amount` may be taken: for more than the size, when the bucket is full."""
+        return self._full_at - (self._size - min(amount, self._size)) / self._rate
+
+    def take(self, now: float, amount: float) -> None:
+        """Take an amount, even beyond the level; a negative amount is returned to the bucket."""
+        self._full_at = max(self._full_at, now) + amount / self._rate
+
+
+class TokenBuckets:
+    """The user's rate limits of one model.
+
+    An estimate of the tokens is charged before a request, and corrected to the billed tokens after it: the limit holds
+    on average over a few requests. A request waits until `ready_at` and calls `charge`; the rate limiter decides the
+    order of requests.
+    """
+
+    def __init__(
+        self,
+        *,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+    ) -> None:
+        self._requests = TokenBucket(rate=(requests_per_minute or math.inf) / _MINUTE, size=1.0)
+        rate = (tokens_per_minute or math.inf) / _MINUTE
+        self._tokens = TokenBucket(rate=rate, size=1.0 if tokens_per_minute is None else rate * _WINDOW)
+        self._answer_tokens = _FIRST_ANSWER_TOKENS
+
+    def ready_at(self, prompt_tokens: float) -> float:
+        """Return the time at which a request with such a prompt may go; a past time means now."""
+        return max(self._requests.ready_at(1.0), self._tokens.ready_at(prompt_tokens + self._answer_tokens))
+
+    def charge(self, now: float, prompt_tokens: float) -> float:
+        """Charge a request; return the charged tokens, for `settle`."""
+        charged = prompt_tokens + self._answer_tokens
+        self._requests.take(now, 1.0)
+        self._tokens.take(now, charged)
+        return charged
+
+    def settle(self, now: float, charged: float, *, billed: float, answer: float | None = None) -> None:
+        """Correct a charge to the `billed` tokens; `answer` is the completion's tokens, None without one."""
+        self._tokens.take(now, billed - charged)
+        if answer is not None:
+            self._answer_tokens += (answer - self._answer_tokens) / 8
+
+
+_MAX_FAULTS = 5
+"""Consecutive faults that open the breaker."""
+_MIN_EPISODES = 3
+"""Minimum number of episodes with these faults: one prompt that crashes the server must not open the breaker."""
+OUTAGE_CATEGORIES = frozenset({ErrorCategory.UNREACHED, ErrorCategory.SERVER, ErrorCategory.TIMEOUT})
+"""Faults of a backend that may be down; any other fault is a response."""
+
+
+class CircuitBreaker:
+    """State of a breaker that opens on consecutive faults, allows trials, and closes on the first answer. Pure
+    arithmetic: no clock, no waiting.
+
+    It never opens before the first answer (`has_answered`), because the address may be wrong. The interval between
+    trials is exponential backoff with full jitter, at most `longest_wait` seconds unless the server asks for more.
+    """
+
+    def __init__(
+        self,
+        *,
+        longest_wait: float = 60.0,
+        outage: float = 600.0,
+        can_open: bool = True,
+        jitter: Callable[[float, float], float] = uniform,
+    ) -> None:
+        """Begin closed. A backend is given up `outage` seconds after it went down. Without `can_open`, the breaker
+        stays closed, as for batches, whose requests all fail at once. `jitter` draws a number between two others.
+        """
+        self._can_open = can_open
+        self._longest_wait = longest_wait
+        self._outage = outage
+        self._jitter = jitter
+        self._recent_faults: list[ErrorCategory] = []
+        """Latest consecutive faults, at most `_MAX_FAULTS`."""
+        self._episodes: set[float] = set()
+        self.fault: ClassifiedError | None = None
+        """Last fault; None after an answer."""
+        self.down_since: float | None = None
+        """Time at which the backend went down; None while it is up."""
+        self.is_trying = False
+        self.trials = 0
+        """Trial requests since the backend went down."""
+        self.next_trial = float("-inf")
+
+    @property
+    def waits_for_outages(self) -> bool:
+        """True if requests wait for the end of an outage."""
+        return self._outage > 0
+
+    @property
+    def gives_up_at(self) -> float:
+        """Time at which the backend is given up; infinite while the backend is up."""
+        return float("inf") if self.down_since is None else self.down_since + self._outage
+
+    def may_try(self, now: float) -> bool:
+        """Return True if a trial may be sent to a backend that is down."""
+        return not self.is_trying and now >= self.next_trial
+
+    def answered(self) -> bool:
+        """Record an answer or a refusal; return True if it ends an outage. No effect if `fault` is None."""
+        was_down = self.down_since is not None
+        self.is_trying = False
+        self.fault = self.down_since = None
+        self.trials = 0
+        self._recent_faults.clear()
+        self._episodes.clear()
+        return was_down
+
+    def failed(
+        self,
+        fault: ClassifiedError,
+        *,
+        episode: float,
+        now: float,
+        has_answered: bool = True,
+        is_trial: bool = False,
+        not_before: float = float("-inf"),
+    ) -> bool:
+        """Record a fault of `OUTAGE_CATEGORIES`; return True if it begins an outage. `has_answered` is True if the
+        backend has ever answered. The next trial is not before `not_before`.
+        """
+        begins = self.down_since is None
+        self.fault = fault
+        self._recent_faults = [*self._recent_faults[1 - _MAX_FAULTS :], fault.category]
+        if len(self._episodes) < _MIN_EPISODES:
+            self._episodes.add(episode)
+        if begins:
+            # A prompt cannot cause refused connections: these faults count without `_MIN_EPISODES`.
+            of_server = len(self._episodes) >= _MIN_EPISODES or set(self._recent_faults) == {ErrorCategory.UNREACHED}
+            if not (has_answered and self._can_open and of_server) or len(self._recent_faults) < _MAX_FAULTS:
+                return False
+            self.down_since = now
+        elif not is_trial:
+            # The request was in flight when the breaker opened.
+            return False
+        self.is_trying = False
+        self.next_trial = max(now + self._jitter(0.0, min(self._longest_wait, 2.0**self.trials)), not_before)
+        self.trials = min(self.trials + 1, 30)
+        return begins
