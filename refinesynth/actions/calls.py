@@ -17,7 +17,8 @@ from typing import Any, NamedTuple, cast
 from pydantic import JsonValue
 
 from refinesynth.actions.matching import action_key, match_in, match_pattern
-from refinesynth.text.json_reader import scrub, write_json
+from refinesynth.text.formatting import scrub
+from refinesynth.text.json_reader import write_json
 from refinesynth.trajectory import ActionSpec, Script
 from refinesynth.trajectory.parameter import json_value
 from refinesynth.trajectory.value import weakly_cached

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import re2
 
-from refinesynth.text.json_reader import scrub
+from refinesynth.text.formatting import scrub
 
 MAX_PATTERN_CHARACTERS = 2_000
 """Longest pattern, in characters."""

@@ -20,8 +20,8 @@ from refinesynth.client.token_usage import ESTIMATED, ReportedUsage, ServerObjec
 from refinesynth.client.tool_calls import repair_calls
 from refinesynth.errors import StorageError
 from refinesynth.journal.journal_values import PaidCompletion
-from refinesynth.text.formatting import redact
-from refinesynth.text.json_reader import MAX_CHARACTERS, Truncated, read_json, scrub
+from refinesynth.text.formatting import redact, scrub
+from refinesynth.text.json_reader import MAX_CHARACTERS, Truncated, read_json
 from refinesynth.text.thinking import split_thinking
 
 _MAX_CHARS = MAX_CHARACTERS + 1

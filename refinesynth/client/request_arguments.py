@@ -31,7 +31,7 @@ from refinesynth.backends.backend import Backend, OutputMode, Role, report
 from refinesynth.backends.providers import PROVIDERS, provider_of, server_of, split_model
 from refinesynth.errors import StorageError
 from refinesynth.journal import Journal
-from refinesynth.text.json_reader import scrub
+from refinesynth.text.formatting import scrub
 
 
 class UnsupportedFeature(StrEnum):

@@ -24,7 +24,7 @@ from refinesynth.evaluate.chat_form import FORMS, ReactForm
 from refinesynth.evaluate.environment_pool import EnvironmentFault, EnvironmentPool, Episode
 from refinesynth.evaluate.environments.environment import Instance, Start
 from refinesynth.evaluate.episode_counts import EpisodeStep, counts
-from refinesynth.text.json_reader import scrub
+from refinesynth.text.formatting import scrub
 from refinesynth.trajectory import PlayerTurn
 
 PROVIDER = "control"

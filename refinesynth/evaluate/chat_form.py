@@ -35,7 +35,7 @@ from refinesynth.client.tool_calls import repair_calls
 from refinesynth.errors import InputError
 from refinesynth.evaluate.environments.environment import Start
 from refinesynth.files.settings_file import read_settings
-from refinesynth.text.json_reader import scrub
+from refinesynth.text.formatting import scrub
 from refinesynth.text.thinking import split_thinking
 from refinesynth.train.labelled_conversation import ToolCall as Called
 from refinesynth.train.labelled_conversation import Turn

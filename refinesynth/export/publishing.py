@@ -27,8 +27,8 @@ from refinesynth.outcome import Cost
 from refinesynth.run.completed_episode import EpisodeStats
 from refinesynth.run.run_folder import stored_trajectories
 from refinesynth.run.stats import TrajectoryStats
-from refinesynth.text.formatting import code, plain_text, render_markdown
-from refinesynth.text.json_reader import scrub, without_nulls, write_json
+from refinesynth.text.formatting import code, plain_text, render_markdown, scrub
+from refinesynth.text.json_reader import without_nulls, write_json
 from refinesynth.trajectory import PlayerTurn, Trajectory, Usage
 from refinesynth.trajectory.turns import is_lopsided
 

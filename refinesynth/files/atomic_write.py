@@ -66,7 +66,7 @@ def storage_errors(path: Path, verb: str) -> Generator[None]:
 
 def write_text_file(path: Path, text: str) -> None:
     """Write text with `write_file`; lone surrogates, which UTF-8 cannot encode, become U+FFFD."""
-    from refinesynth.text.json_reader import scrub  # imports orjson, which `--help` does not need
+    from refinesynth.text.formatting import scrub  # noqa: F401
 
     write_file(path, scrub(text).encode())
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 import zstandard
 from pydantic import Field, TypeAdapter, ValidationError
 
-from refinesynth.text.json_reader import scrub
+from refinesynth.text.formatting import scrub
 
 ESTIMATED = " (tokens estimated)"
 """Suffix of a model's name if the tokens of its completion are estimated."""

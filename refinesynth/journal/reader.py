@@ -27,7 +27,7 @@ from refinesynth.journal.journal_values import (
     spent_from_row,
 )
 from refinesynth.journal.sqlite_file import connect_to_read, damaged, storage_errors
-from refinesynth.text.json_reader import scrub
+from refinesynth.text.formatting import scrub
 
 _PAGE_ROWS = 500
 _PERSONA_PAGE_ROWS = 5_000

@@ -14,7 +14,7 @@ from refinesynth.chat import tool_instructions_in
 from refinesynth.chat.react import with_former_instructions
 from refinesynth.prompts.template_language import read_blocks
 from refinesynth.rehearsal.injected_faults import Draws, Faults
-from refinesynth.text.json_reader import scrub
+from refinesynth.text.formatting import scrub
 
 _CHARACTERS_PER_TOKEN = 4
 """Estimate for English, for usage counts."""

@@ -36,7 +36,8 @@ from refinesynth.client.tool_calls import LEFT_IN_TEXT
 from refinesynth.errors import EpisodeAbandoned
 from refinesynth.prompts import Prompts
 from refinesynth.roles.schemas import schema_of
-from refinesynth.text.json_reader import Truncated, read_json, scrub
+from refinesynth.text.formatting import scrub
+from refinesynth.text.json_reader import Truncated, read_json
 from refinesynth.trajectory import explain
 
 _Answer = TypeVar("_Answer")

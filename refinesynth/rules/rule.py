@@ -13,7 +13,7 @@ import pydantic.dataclasses
 from pydantic import BaseModel, ConfigDict, Field
 
 from refinesynth.errors import RuleFailed
-from refinesynth.text.json_reader import scrub
+from refinesynth.text.formatting import scrub
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MalformedTurn, PlayerTurn, Trajectory
 
 FIELDS = ConfigDict(extra="forbid")

@@ -7,7 +7,7 @@ from refinesynth.diversity import CONTAMINATED, NEAR_DUPLICATE, Contamination, N
 from refinesynth.outcome import Cost, EpisodeOutcome, Refused
 from refinesynth.rules import Violation
 from refinesynth.settings import Curation
-from refinesynth.text.json_reader import scrub
+from refinesynth.text.formatting import scrub
 from refinesynth.trajectory import Script, Trajectory
 
 _MAX_QUOTED = 3

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from refinesynth.text.json_reader import scrub
-
 _LAYOUT_CHARS = frozenset("\n\t\u200c\u200d")
 """Line feed and tab, for layout, and the two joiners, which Persian, Indic scripts and emoji need."""
 
@@ -221,3 +219,18 @@ def _spellings(secret: str) -> tuple[str, ...]:
     urls = (quote(secret, safe="", errors="replace"), quote(secret, errors="replace"))
     text = json.dumps(secret)[1:-1]
     return (secret, text, text.replace("/", "\\/"), repr(secret)[1:-1], *urls)
+
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def scrub(text: str) -> str:
+    """Replace lone surrogates, which UTF-8 cannot encode, with U+FFFD."""
+    # Nearly all text has no surrogates, and both checks are much faster than a search.
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _SURROGATES.sub("\ufffd", text)
+    return text

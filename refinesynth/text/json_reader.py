@@ -12,6 +12,8 @@ from typing import Any, Literal, cast
 import orjson
 from pydantic import JsonValue
 
+from refinesynth.text.formatting import scrub
+
 MAX_CHARACTERS = 1_000_000
 """Maximum length of a text, in characters."""
 
@@ -34,23 +36,10 @@ _FENCE = re.compile(r"```(?:json|JSON)?[ \t]*\n(.*?)```", re.DOTALL)
 _LINE_ENDS = tuple((end.encode(), f"\\u{ord(end):04x}".encode()) for end in "\x85\u2028\u2029")
 _LONG_NUMBER = re.compile(rb"\d{19}")
 """Pattern for integers that may exceed 64 bits."""
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class Truncated(ValueError):
     """The end of the JSON is missing; a closing bracket would invent content."""
-
-
-def scrub(text: str) -> str:
-    """Replace lone surrogates, which UTF-8 cannot encode, with U+FFFD."""
-    # Nearly all text has no surrogates, and both checks are much faster than a search.
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return _SURROGATES.sub("\ufffd", text)
-    return text
 
 
 def depth(value: JsonValue, *, limit: int = 10_000) -> int:

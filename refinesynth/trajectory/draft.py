@@ -6,7 +6,8 @@ from typing import Any, NamedTuple, Self, cast
 
 from pydantic import Field, JsonValue
 
-from refinesynth.text.json_reader import json_form, read_json, scrub
+from refinesynth.text.formatting import scrub
+from refinesynth.text.json_reader import json_form, read_json
 from refinesynth.trajectory.script import Script
 from refinesynth.trajectory.turns import (
     EXECUTED,

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, Self
 import orjson
 from pydantic import Field, JsonValue, ValidationError
 
-from refinesynth.text.json_reader import read_json, scrub
+from refinesynth.text.formatting import scrub
+from refinesynth.text.json_reader import read_json
 from refinesynth.trajectory.value import Value, aliases, is_empty
 
 MAX_RAW_CHARACTERS = 20_000

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pydantic import JsonValue
 
 from refinesynth.errors import Inapplicable, RulebookError
-from refinesynth.text.json_reader import scrub
+from refinesynth.text.formatting import scrub
 from refinesynth.world.json_pointer import resolve, unescape
 
 MAX_CACHED = 4_096

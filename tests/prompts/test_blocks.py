@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from refinesynth.prompts.template_language import block, read_blocks
 from refinesynth.testing import drafts, texts, valid_scripts
-from refinesynth.text.json_reader import scrub
+from refinesynth.text.formatting import scrub
 from refinesynth.trajectory import Draft, Persona, Script
 
 NAMES = st.sampled_from(("persona", "script", "violations"))

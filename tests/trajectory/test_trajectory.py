@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue, ValidationError
 
 from refinesynth.testing import drafts, scripts, texts, turns, valid_drafts, valid_scripts
-from refinesynth.text.json_reader import scrub
+from refinesynth.text.formatting import scrub
 from refinesynth.trajectory import (
     MAX_RAW_CHARACTERS,
     ActionSpec,

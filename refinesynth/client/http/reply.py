@@ -12,7 +12,7 @@ from typing import Any, cast
 import orjson
 
 from refinesynth.backends.backend import NO_REASON
-from refinesynth.text.json_reader import scrub
+from refinesynth.text.formatting import scrub
 
 _MAX_CHARS = 20_000
 """Maximum characters of an error message, the number that `classify_error` examines."""
