@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from refinesynth.errors import InputError, StorageError
+from refinesynth.text.formatting import scrub
 
 _UNSUPPORTED_SUFFIXES = frozenset(
     (".parquet", ".csv", ".tsv", ".arrow", ".feather", ".xlsx", ".zst", ".zstd", ".bz2", ".xz", ".zip")
@@ -66,8 +67,6 @@ def storage_errors(path: Path, verb: str) -> Generator[None]:
 
 def write_text_file(path: Path, text: str) -> None:
     """Write text with `write_file`; lone surrogates, which UTF-8 cannot encode, become U+FFFD."""
-    from refinesynth.text.formatting import scrub  # noqa: F401
-
     write_file(path, scrub(text).encode())
 
 
