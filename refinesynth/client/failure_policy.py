@@ -34,7 +34,7 @@ _MAX_CRASHES = 2
 _LOADING_RETRY_S = 5.0
 """Minimum seconds between two attempts while a model loads."""
 _MAX_UNCERTAIN = 20
-"""Consecutive rejected requests, without an answer in between, that stop the run."""
+"""Consecutive rejected requests of a role, without an answer to it in between, that stop the run."""
 _TEXT_WEIGHT = 4
 """Weight, in rejected requests, of a fault that is a reason to stop by its text alone."""
 
@@ -90,7 +90,8 @@ class FailurePolicy:
         self._backend = backend
         self._limiter = limiter
         self._fruitless_count = 0
-        self._uncertain_count = 0
+        self._uncertain_counts = Counter[str]()
+        """Weight of the consecutive rejected requests of each role: answers to others say nothing about its requests."""
 
     def wait(self, fault: ClassifiedError, pending: PendingRequest, request: Mapping[str, Any]) -> float | None:
         """Count a fault, and return the seconds until the next attempt; None to give up.
@@ -150,10 +151,10 @@ class FailurePolicy:
             return faults[fault.category] <= backend.content_retries
         return sum(faults[kind] for kind in ErrorCategory if kind not in _CONTENT_CATEGORIES) <= backend.retries
 
-    def note_answer(self, request: Mapping[str, Any]) -> None:
-        """Record an answer to a request, usable or not, and the features of the server that it proves."""
+    def note_answer(self, request: Mapping[str, Any], role: str) -> None:
+        """Record an answer to a role's request, usable or not, and the features of the server that it proves."""
         self._proved_features.update(_used_features(request).values())
-        self._uncertain_count = 0
+        del self._uncertain_counts[role]
 
     @property
     def max_wait(self) -> float:
@@ -170,8 +171,9 @@ class FailurePolicy:
             return _run_stopped(fault.message)
         if is_stop or (fault.category is ErrorCategory.REJECTED and self.usable):
             # The prompt may be the cause, or be quoted; only several such faults in a row stop the run.
-            self._uncertain_count += _TEXT_WEIGHT if is_stop else 1
-            is_last = self._uncertain_count >= _MAX_UNCERTAIN
+            role = pending.context.role
+            self._uncertain_counts[role] += _TEXT_WEIGHT if is_stop else 1
+            is_last = self._uncertain_counts[role] >= _MAX_UNCERTAIN
             return _run_stopped(fault.message) if is_last else EpisodeDoubtful(fault.message)
         if fault.action is FailureAction.ABANDON:
             return self._abandon_or_stop(fault.message, fault)

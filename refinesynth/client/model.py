@@ -273,7 +273,7 @@ class BackendModel(Model):
             answer, cost = ReadCompletion.from_paid(paid), paid.cost_usd
         else:
             answer, cost = await self._send(request, parameters, pending)
-            policy.note_answer(request)
+            policy.note_answer(request, pending.context.role)
         if answer.thinking or answer.usage.output_reasoning_tokens:
             # Some providers hide the thoughts and report only their tokens.
             self._uses_bounds, self._thinks = False, True

@@ -81,8 +81,8 @@ def read_lines(path: Path, *, end: int | None = None, unfinished: bool = False) 
 def lines_missing(path: Path, end: int) -> RunFolderError:
     """Return the error for a file with fewer complete lines than the journal counts, up to byte `end`."""
     return RunFolderError(
-        f"{str(path)!r} has {size_of(path):,} bytes, and the run's journal counts {end:,} in whole lines. The command "
-        f"that made the run, given once more, makes what is missing again from its journal for free"
+        f"{str(path)!r} has {size_of(path):,} bytes, and the run's journal counts {end:,} in whole lines. The command that made "
+        f"the run, given once more, makes what is missing again from its journal for free; merge, filter and import need --fresh"
     )
 
 

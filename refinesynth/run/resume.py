@@ -28,6 +28,7 @@ from refinesynth.run.completed_episode import EpisodeLine, fingerprint
 from refinesynth.run.jsonl import cut, ends_line, last_line_end, size_of
 from refinesynth.run.run_config import RunConfig, differences
 from refinesynth.run.run_folder import (
+    CARRIED,
     CONFIG,
     JOURNAL,
     RunFolder,
@@ -120,6 +121,11 @@ def _repair(folder: RunFolder, journal: Journal) -> int | None:
     counted, totals = journal.committed, None
     sizes = size_of(folder.trajectories_file), size_of(folder.rejected_file)
     if sizes[0] < counted.trajectories_end or sizes[1] < counted.rejected_end:
+        if journal.note(CARRIED) is not None:
+            raise RunFolderError(
+                f"{str(folder.path)!r} has lost lines, and a merged run has no completions to make them again from; put its files "
+                f"back, or merge again, into another folder or with --fresh"
+            )
         counted, totals = _counted_within(journal, *sizes)
     ends = ((folder.trajectories_file, counted.trajectories_end), (folder.rejected_file, counted.rejected_end))
     for path, end in ends:

@@ -26,7 +26,7 @@ from refinesynth.journal import Committed, JournalReader, Outstanding, SpentRow
 from refinesynth.outcome import Refused
 from refinesynth.personas import Personas, PersonaSource, open_personas
 from refinesynth.run.completed_episode import EpisodeLine
-from refinesynth.run.jsonl import operation_error, read_lines
+from refinesynth.run.jsonl import operation_error, read_lines, size_of
 from refinesynth.run.run_config import RunConfig, is_run_config
 from refinesynth.run.stats import RunStats
 from refinesynth.text.formatting import counted
@@ -124,6 +124,14 @@ class RunFolder:
         """Return the number of committed episodes and the valid sizes of the files; None without a journal."""
         with self._journal() as journal:
             return journal.committed if journal else None
+
+    def is_whole(self) -> bool:
+        """Return whether the files have all bytes that the journal counts."""
+        part = self.committed_part()
+        return part is None or (
+            size_of(self.trajectories_file) >= part.trajectories_end
+            and size_of(self.rejected_file) >= part.rejected_end
+        )
 
     def totals(self) -> RunStats:
         """Return the sums over the episodes in the files, in constant time; without a journal, count the lines."""

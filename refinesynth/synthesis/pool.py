@@ -96,7 +96,7 @@ class Pool:
         self.personas_read: int | None = None
         """Number of personas of the source; None until they have run out."""
         self.budget_spent = False
-        """True if the run ended because the budget pays for no further episode."""
+        """True once the budget has not paid for an episode."""
 
         self._start_time = time.monotonic()
         self._earlier = self.folder.earlier()
@@ -230,6 +230,10 @@ class Pool:
                     if not self._in_flight and not self.may_start(0):
                         self.budget_spent = True
                         return
+                    if not self._in_flight and self._limiting_factor is LimitingFactor.EARLIER and self._doubtful:
+                        # They fill the window, and nothing that could show that the settings are right is in flight.
+                        reason, count = self._doubtful[-1].line.reason, len(self._doubtful)
+                        raise RunStopped(f"{reason}; so it was with the last {count:,} episodes.")
                     self._changed = anyio.Event()
                     with anyio.move_on_after(self.limit.recheck_s):
                         await self._changed.wait()
@@ -279,6 +283,7 @@ class Pool:
         try:
             finished = await self.play(index, persona)
         except BudgetSpent:
+            self.budget_spent = True
             self._started_count -= 1
             self.report()
             self._changed.set()

@@ -119,9 +119,10 @@ class Request:
         return None
 
     def has_enough(self) -> bool:
-        """Return True if the resumed run has `n` trajectories."""
+        """Return True if the resumed run has `n` trajectories, with all of their lines."""
+        run = self._earlier_run
         with suppress(RunFolderError):
-            return self._earlier_run is not None and self._earlier_run.totals().accepted >= self.settings.n
+            return run is not None and run.totals().accepted >= self.settings.n and run.is_whole()
         return False
 
     def episodes(self) -> "EpisodeSettings":

@@ -144,6 +144,17 @@ async def test_a_journal_whose_numbers_do_not_fit_is_said_to_be_damaged(tmp_path
         await merge_and_resume()
 
 
+async def test_a_merged_run_that_lost_lines_is_not_made_again_by_new_requests(tmp_path: Path) -> None:
+    folder = await write(tmp_path / "run", True, True)
+    await merge_runs([folder.path], tmp_path / "merged")
+    merged = RunFolder.open(tmp_path / "merged")
+    before = merged.totals()
+    os.truncate(merged.trajectories_file, merged.trajectories_file.stat().st_size - 9)
+    with pytest.raises(RunFolderError, match="merged run has no completions to make them again from"):
+        RunWriter.claim(merged.path, merged.config)
+    assert merged.totals() == before
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -53,6 +53,8 @@ class Fate:
     cost: float | None = 0.25
     lost: bool = False
     """Whether its backend ended it, if it is not accepted."""
+    doubtful: bool = False
+    """Whether its settings may be wrong, if it is not accepted."""
 
 
 def some_fates(**further: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Fate]]:
@@ -95,6 +97,7 @@ def outcome(index: int, persona: Persona, fate: Fate) -> EpisodeOutcome:
         refused=refused,
         reason=None if fate.accepted else "too many drafts were refused",
         lost=fate.lost and not fate.accepted,
+        doubtful=fate.doubtful and not fate.accepted,
         usage=usage,
         cost_usd=fate.cost,
     )

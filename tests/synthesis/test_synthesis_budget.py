@@ -4,6 +4,7 @@ cent told."""
 from pathlib import Path
 
 import pytest
+from run_records import events
 
 from refinesynth import Backend, synthesize
 from refinesynth.client.budget.budget import Budget
@@ -40,6 +41,13 @@ async def test_a_run_ends_within_its_budget_and_with_it_in_finished_episodes(
     if tokens > 100_000:
         assert result.spending.total.tokens >= 0.7 * tokens
         assert len(result) > 0
+
+
+async def test_the_last_personas_in_flight_end_for_the_budget_and_not_for_want_of_personas(tmp_path: Path) -> None:
+    budget = Budget(tokens=3_000)
+    result = await synthesize(PEOPLE[:1], n=1, backend=PAID, call=Rehearsal(), output=tmp_path / "run", budget=budget)
+    assert "the budget of" in str(result.shortfall)
+    assert [event["why"] for event in events(result.path, "run_ended")] == ["budget_spent"]
 
 
 @pytest.mark.long

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from run_records import contents
 
+from refinesynth.backends import Role
+from refinesynth.client.session import current_request
 from refinesynth.errors import RunStopped
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.run import RunFolder
@@ -115,6 +117,25 @@ async def test_an_episode_that_ended_without_anything_to_use_is_made_again_for_f
         (tmp_path / "run" / name).write_bytes(b"")
     await run(tmp_path / "run", server, concurrency=1)
     assert (contents(tmp_path / "run"), server.asked) == (before, asked)
+
+
+class OneRole(Server):
+    """Answers the ScriptWriter, and rejects all other requests."""
+
+    async def __call__(self, **request: Any) -> Any:
+        if current_request().role == Role.SCRIPT_WRITER:
+            return await self.answers(**request)
+        self.asked += 1
+        return self.useless()
+
+
+async def test_answers_to_one_role_excuse_no_rejections_of_another(tmp_path: Path) -> None:
+    server = OneRole(0)
+    with pytest.raises(RunStopped, match="rejects the request with HTTP 400"):
+        await run(tmp_path / "run", server, n=20, play="live", concurrency=4)
+    # Each is sent twice: with the default bound of an answer, and without it.
+    assert server.asked <= 2 * (20 + 4)
+    assert RunFolder.open(tmp_path / "run").totals().episodes == 0
 
 
 def words(trajectory: Trajectory) -> object:

@@ -74,6 +74,18 @@ async def test_near_duplicates_are_refused_alike_in_one_go_and_continued(tmp_pat
     assert contents(parts.path) == contents(whole.path)
 
 
+async def test_a_complete_run_that_lost_lines_is_repaired_with_its_curation(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"n": 5, "curation": Curation(near_duplicates=0.3)}
+    whole = await _run(tmp_path / "run", **settings)
+    assert whole.by_rule["NearDuplicate"] > 0
+    before = contents(whole.path)
+    for name in ("trajectories.jsonl", "rejected.jsonl"):
+        file = whole.path / name
+        file.write_bytes(file.read_bytes().partition(b"\n")[0] + b"\n")
+    await _run(tmp_path / "run", **settings)
+    assert contents(whole.path) == before
+
+
 async def test_an_evaluation_set_that_is_not_there_is_said_before_anything_is_made(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no-such-file\.jsonl"):
         await _run(tmp_path / "run", curation=Curation(contamination=(str(tmp_path / "no-such-file.jsonl"),)))

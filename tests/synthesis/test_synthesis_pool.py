@@ -66,6 +66,18 @@ async def test_never_more_in_flight_than_are_needed(fates: list[Fate], n: int, c
     assert stage.played == sorted(stage.played)
 
 
+@pytest.mark.parametrize("good", [0, 2])
+async def test_a_window_of_doubtful_episodes_stops_the_run_and_leaves_them_to_the_next(
+    tmp_path: Path, good: int
+) -> None:
+    doubtful = Fates([*[Fate()] * good, *[Fate(accepted=False, doubtful=True)] * 200])
+    with anyio.fail_after(60), pytest.raises(RunStopped, match=f"so it was with the last {window(2)} episodes"):
+        await run(tmp_path / "run", doubtful, n=10, concurrency=2, count=200)
+    assert accepted_ids(tmp_path / "run") == [f"{index:06d}" for index in range(good)]
+    await run(tmp_path / "run", Fates([Fate()]), n=10, count=200)
+    assert len(accepted_ids(tmp_path / "run")) == 10
+
+
 async def test_one_that_is_slow_holds_back_no_more_than_a_window(tmp_path: Path) -> None:
     last_of_window = window(4) - 1
     stage = Fates([Fate()])
