@@ -31,7 +31,7 @@ _TOOL: Final[dict[str, JsonValue]] = {
         },
     },
 }
-_NOTES: Final = "Metrics are of the whole episode: the writing of its script, the environment's turns and refused attempts included."
+_NOTES: Final = "Metrics are an equal share of the episode's: the writing of its script, the environment's turns and refused attempts included."
 
 
 class AtifFormat:
