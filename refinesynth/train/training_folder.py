@@ -69,6 +69,23 @@ def check_output(config: TrainConfig) -> TrainResult | None:
     return result
 
 
+def refuse_other_data(output: Path, digest: tuple[str, int] | None) -> None:
+    """Raises: InputError: The finished training in the folder learned data with another digest (`engine.data_digest`).
+
+    Without a digest in `plan.json`, or with None, nothing is compared.
+    """
+    try:
+        sizes = orjson.loads((output / PLAN).read_bytes())["sizes"]
+        previous = sizes["digest"], sizes["held_out"]["tokens"] if sizes["held_out"] else 0
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
+        return
+    if digest is not None and digest != previous:
+        raise InputError(
+            f"a training on other data is in {str(output)!r}: since it was finished, the data or the tokens that the chat template makes of it have "
+            "changed. Give the same data, or another -o"
+        )
+
+
 def open_output(config: TrainConfig, plan: Plan) -> FolderLock:
     """Prepare and lock the output folder, and write settings and plan; for rank 0. Returns the lock.
 

@@ -14,7 +14,7 @@ from accelerate.utils import patch_environment
 from transformers import set_seed
 from transformers.utils import logging as library
 
-from refinesynth.errors import TrainingError
+from refinesynth.errors import InputError, TrainingError
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.data import read_configured, split
 from refinesynth.train.engine import checkpoints, loading, parallel
@@ -87,6 +87,22 @@ def prepare_training(
     plan = make_plan(config, sizes=sizes, model=shape, devices=devices, compute=compute)
     plan = replace(plan, remarks=(*plan.remarks, *reader.remarks()))
     return PreparedTraining(renderer.tokenizer, trained.store, held_out_store, plan)
+
+
+def data_digest(config: TrainConfig, sources: Sequence[Any] | None = None) -> tuple[str, int] | None:
+    """Digest of the training data's tokens and number of held-out tokens; None if the tokenizer cannot be loaded.
+
+    Does not check model and devices. Raises `InputError` if the data cannot be rendered.
+    """
+    reader = read_configured(config, sources)
+    conversations = list(reader) if config.model == SCRATCH else reader
+    try:
+        tokenizer = loading.load_tokenizer(config, conversations)
+    except InputError:
+        return None
+    renderer, parts = loading.make_renderer(config, tokenizer), split(conversations, config.held_out, config.seed)
+    trained, held_out = (prepare(part, renderer, config.max_length) for part in parts)
+    return trained.store.digest, held_out.counts.tokens
 
 
 _COVERED_SETTINGS = frozenset({"data", "held_out", "deepspeed", "recipe", "trainer"})

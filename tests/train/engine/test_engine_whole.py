@@ -1,6 +1,7 @@
 """Whole trainings in this process, from text to a saved model that others can load."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,36 @@ def test_from_records_in_memory_to_a_model_that_loads_and_generates(
     before: Any = AutoModelForCausalLM.from_pretrained(model)
     assert not torch.equal(before.lm_head.weight, tuned.lm_head.weight)
     assert json.loads((tmp_path / "out" / "plan.json").read_text())["sizes"]["digest"]
+
+
+def test_a_finished_training_is_that_of_its_data_alone(model: Path, tmp_path: Path):
+    data = tmp_path / "chat.jsonl"
+    held_out = {one.id for one in split(read_conversations([records()]), FIELDS["held_out"]).held_out}
+
+    def train(changed: Callable[[str], bool] = lambda _: False, *, in_memory: bool = False, **fields: Any) -> Any:
+        found = records()
+        for record in found:
+            record["messages"][-1]["content"] += "!" * changed(record["id"])
+        data.write_text("\n".join(map(json.dumps, found)))
+        source, output = (found, "memory") if in_memory else (str(data), "file")
+        settings: dict[str, Any] = FIELDS | {"max_steps": 1, "save_every": "never"} | fields
+        return Trainer(model=model, data=source, output=tmp_path / output, **settings).train()
+
+    for in_memory in (True, False):
+        result = train(in_memory=in_memory)
+        # The devices need not suit a training that is finished.
+        assert train(in_memory=in_memory, parallel="fsdp") == result
+        for changed in (lambda name: name in held_out, lambda name: name not in held_out):
+            with pytest.raises(InputError, match="a training on other data is in"):
+                train(changed, in_memory=in_memory)
+    again = Trainer(model=model, data=str(data), output=tmp_path / "file", **FIELDS, max_steps=1, save_every="never")
+    data.write_text("no JSON")
+    with pytest.raises(InputError, match="not JSON"):
+        again.train()
+    data.unlink()
+    assert again.train() == result
+    (tmp_path / "file" / "plan.json").unlink()
+    train(lambda _: True)
 
 
 def test_a_tuned_thinking_model_is_asked_as_it_was_trained_without_a_word(tmp_path: Path):
