@@ -155,7 +155,7 @@ class Preview:
     trained: int
     """Number of tokens that give loss."""
     mistakes: int
-    """Number of tokens of mistakes, which give no loss."""
+    """Number of tokens of mistakes, which give loss only with `loss_on` `all_turns`."""
 
     @property
     def trained_share(self) -> float:
@@ -181,8 +181,7 @@ def preview(rendered: Rendered, tokenizer: Any) -> Preview:
             text = decoded(start, stop)
         segments.append(Segment(text, Label(int(labels[start])), stop - start))
         previous = prefix
-    mistakes = int(np.count_nonzero(labels == Label.MISTAKE))
-    return Preview(rendered.id, tuple(segments), len(rendered), rendered.trained, mistakes)
+    return Preview(rendered.id, tuple(segments), len(rendered), rendered.trained, rendered.mistakes)
 
 
 def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | None = None) -> list[Preview]:

@@ -30,6 +30,7 @@ from refinesynth.text.json_reader import write_json
 from refinesynth.train import events
 from refinesynth.train.config import HUB_NAME, PATH_FIELDS, WEIGHT_SETTINGS, TrainConfig
 from refinesynth.train.events import Events, TrainResult
+from refinesynth.train.labelled_conversation import LossOn, TurnLabel
 from refinesynth.train.layered_settings import portable, portable_config, published, to_yaml
 from refinesynth.train.plan import Devices, Plan
 
@@ -196,9 +197,13 @@ METRIC_TITLES: Final[Mapping[str, str]] = {
     events.LOSS: "trained tokens",
     events.LOSS_CORRECT: "correct turns",
     events.LOSS_REFINEMENT: "refinements",
-    events.LOSS_MISTAKE: "mistakes (not trained on)",
 }
-"""Titles of the held-out losses, in display order."""
+"""Titles of the held-out losses of trained turns, in display order."""
+
+
+def mistakes_title(loss_on: LossOn) -> str:
+    """Title of the held-out loss of mistakes."""
+    return "mistakes" if loss_on.trains(TurnLabel.MISTAKE) else "mistakes (not trained on)"
 
 
 def short_name(name: str) -> str:
@@ -230,7 +235,7 @@ def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
     }
     held_out = {
         title: f"{loss:.4f}"
-        for name, title in {**METRIC_TITLES, **by_source}.items()
+        for name, title in {**METRIC_TITLES, events.LOSS_MISTAKE: mistakes_title(config.loss_on), **by_source}.items()
         if math.isfinite(loss := result.held_out.get(name, math.nan))
     }
     base = published(plan.model.name)
