@@ -170,7 +170,7 @@ def _report(result: TrainResult, config: TrainConfig, *, json: bool) -> None:
     say(f"The model is in {folder}, with its card in README.md.")
     if not result.held_out and config.keep == ALL:
         say(
-            f"Nothing was held out: it is the model of the last step. Those of earlier ones are in {one_line(str(result.output / CHECKPOINTS))}; evaluate them to choose."
+            f"Nothing was evaluated: it is the model of the last step. Those of earlier ones are in {one_line(str(result.output / CHECKPOINTS))}; evaluate them to choose."
         )
 
 

@@ -78,7 +78,7 @@ def prepare_training(
         by_source[conversation.source].held_out += 1
     sizes = Sizes(
         counts=trained.counts,
-        held_out=None if held_out_store is None else held_out_data.counts,
+        held_out=held_out_data.counts if held_out else None,
         largest_id=max(trained.store.largest_id, held_out_data.store.largest_id),
         longest=max(trained.counts.longest, held_out_data.counts.longest),
         digest=trained.store.digest,

@@ -114,6 +114,21 @@ def test_a_finished_training_is_that_of_its_data_alone(model: Path, tmp_path: Pa
     train(lambda _: True)
 
 
+def test_held_out_conversations_that_are_left_out_are_counted(model: Path, tmp_path: Path):
+    found = records()
+    held_out = {one.id for one in split(read_conversations([found]), FIELDS["held_out"]).held_out}
+    for record in found:
+        record["messages"][-1]["content"] += " and wait" * 200 * (record["id"] in held_out)
+    trainer = Trainer(model=model, data=found, output=tmp_path / "out", **FIELDS, max_steps=1, save_every="never")
+    plan = trainer.plan()
+    assert plan.sizes.held_out is not None
+    assert (plan.sizes.held_out.conversations, plan.sizes.held_out.dropped_long, plan.evaluations) == (2, 2, 0)
+    assert any("all 2 held-out conversations are left out: 2 longer than" in remark for remark in plan.remarks)
+    assert trainer.train().held_out == {}
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "of other personas and environments, all left out of the evaluation | 2 |" in card
+
+
 def test_a_tuned_thinking_model_is_asked_as_it_was_trained_without_a_word(tmp_path: Path):
     base, variables = tmp_path / "base", {"enable_thinking": False, "preserve_thinking": True}
     tokenizer: Any = tiny.tokenizer("qwen3.6")
