@@ -257,25 +257,28 @@ def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
 class MetricsFile:
     """Writer of `metrics.jsonl`, one line per report of training or held-out metrics.
 
-    On resuming, the first write removes lines of repeated steps. Infinities and NaN are written as null.
+    Infinities and NaN are written as null.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._is_first_write = True
 
     def write(self, kind: Literal["train", "held_out"], step: int, metrics: Mapping[str, float]) -> None:
         """Append a line. Raises `StorageError` if the file cannot be read or written."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         line = write_json({"kind": kind, "step": step, **metrics, "time": now})
-        with storage_errors(self._path, "written"):
-            if self._is_first_write and self._path.exists():
-                # A crash may have left a complete line without a line feed.
-                kept = [old_line for old_line in self._path.read_bytes().splitlines() if _read_step(old_line) < step]
-                write_file(self._path, b"".join(old_line + b"\n" for old_line in kept))
-            self._is_first_write = False
-            with open_to_append(self._path) as file:
-                file.write(line + b"\n")
+        with storage_errors(self._path, "written"), open_to_append(self._path) as file:
+            file.write(line + b"\n")
+
+
+def cut_metrics(output: Path, step: int) -> None:
+    """Remove the metrics of steps after `step`, from which a training begins. Raises `StorageError`."""
+    path = output / METRICS
+    with storage_errors(path, "written"):
+        if path.exists():
+            # A crash may have left a complete line without a line feed.
+            kept = [line for line in path.read_bytes().splitlines() if _read_step(line) <= step]
+            write_file(path, b"".join(line + b"\n" for line in kept))
 
 
 def _read_step(line: bytes) -> float:

@@ -29,7 +29,7 @@ from refinesynth.train.layered_settings import portable_config
 from refinesynth.train.plan import Sizes, compute_settings, make_plan
 from refinesynth.train.prepare import prepare
 from refinesynth.train.ranks import rank
-from refinesynth.train.training_folder import CHECKPOINTS, FREE_SETTINGS
+from refinesynth.train.training_folder import CHECKPOINTS, FREE_SETTINGS, cut_metrics
 
 
 @contextmanager
@@ -142,6 +142,8 @@ def _train(
     # `planned` writes settings and plan into the folder; a refused command must not change them.
     start, remarks = _find_checkpoint(config, identity)
     events.planned(prepared.plan)
+    if rank() == 0:
+        cut_metrics(Path(config.output), start.step if start else 0)
     for remark in remarks:
         events.note(remark)
     # accelerate leaves these variables set; a later training in this process would read them.

@@ -239,6 +239,15 @@ def test_a_training_goes_on_with_its_folders_in_other_words_and_a_refused_one_ch
     assert result.resumed_from == 1
 
 
+def test_metrics_of_a_training_that_failed_before_its_first_checkpoint_do_not_stay(model: Path, tmp_path: Path):
+    fields: dict[str, Any] = FIELDS | {"save_every": "never", "held_out": 0}
+    with pytest.raises(ValueError, match="crash"):
+        Trainer(model=model, data=records(), output=tmp_path, log_every=1, **fields).train(events=Ending())
+    Trainer(model=model, data=records(), output=tmp_path, **fields).train()
+    (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(line)["step"] == 4
+
+
 def test_the_papers_recipe_on_a_base_model_keeps_every_epoch_and_speaks_llama_3(tmp_path: Path):
     base, output = tmp_path / "base", tmp_path / "out"
     tokenizer: Any = tiny.tokenizer("llama3")
