@@ -112,7 +112,7 @@ def _train(config: TrainConfig, *, json: bool) -> ExitCode:
     if rank() != 0:
         return _exit_code(train(config))
     done_before = read_result(Path(config.output)) is not None
-    result = train(config, events=TrainDisplay(notes()))
+    result = train(config, events=TrainDisplay(notes(), loss_on=config.loss_on))
     # A closed pipe does not change the exit code: the files of the training are already written.
     with suppress(BrokenPipeError):
         if done_before:
@@ -166,11 +166,11 @@ def _report(result: TrainResult, config: TrainConfig, *, json: bool) -> None:
     )
     if result.held_out:
         best = "" if result.best_step is None else f" (the model of step {result.best_step:,}, the best)"
-        say(f"{held_out_line(result.held_out)}{best}")
+        say(f"{held_out_line(result.held_out, config.loss_on)}{best}")
     say(f"The model is in {folder}, with its card in README.md.")
     if not result.held_out and config.keep == ALL:
         say(
-            f"Nothing was held out: it is the model of the last step. Those of earlier ones are in {one_line(str(result.output / CHECKPOINTS))}; evaluate them to choose."
+            f"Nothing was evaluated: it is the model of the last step. Those of earlier ones are in {one_line(str(result.output / CHECKPOINTS))}; evaluate them to choose."
         )
 
 

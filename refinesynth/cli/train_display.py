@@ -13,24 +13,27 @@ from refinesynth.cli.terminal import styled
 from refinesynth.text.formatting import compact, counted, duration, in_bytes, one_line, printable
 from refinesynth.train import events
 from refinesynth.train.data.conversation_reader import SourceSizes
+from refinesynth.train.labelled_conversation import LossOn
 from refinesynth.train.plan import MemoryEstimate, Plan
 from refinesynth.train.prepare import Counts
 from refinesynth.train.tokens import Label
 from refinesynth.train.trainer import Preview
+from refinesynth.train.training_folder import mistakes_title
 
 _HELD_OUT = {
     events.LOSS: "held-out loss",
     events.LOSS_CORRECT: "correct",
     events.LOSS_REFINEMENT: "refinement",
-    events.LOSS_MISTAKE: "mistakes (not trained on)",
 }
 
 
 class TrainDisplay:
     """Display of a training's events, a line each."""
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        self._console, self._clock, self._total = console, clock, 0
+    def __init__(
+        self, console: Console, clock: Callable[[], float] = time.monotonic, *, loss_on: LossOn = LossOn.REFINEMENT
+    ) -> None:
+        self._console, self._clock, self._loss_on, self._total = console, clock, loss_on, 0
         self._first: tuple[int, float] | None = None
         """First logged step of this process and its time: an earlier process may have had another pace."""
 
@@ -46,7 +49,7 @@ class TrainDisplay:
         self._say(f"step {step:,}/{self._total:,}  {metrics_line(metrics)}{remaining}")
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._say(f"step {step:,}: {held_out_line(metrics)}")
+        self._say(f"step {step:,}: {held_out_line(metrics, self._loss_on)}")
 
     def saved(self, path: Path) -> None:
         self._say(one_line(f"saved {path}"), "dim")
@@ -76,12 +79,12 @@ def metrics_line(metrics: Mapping[str, float]) -> str:
     return "  ".join(parts + speeds)
 
 
-def held_out_line(metrics: Mapping[str, float]) -> str:
+def held_out_line(metrics: Mapping[str, float], loss_on: LossOn) -> str:
     """Held-out losses on one line."""
     source_labels = {
         name: name.removeprefix(events.SOURCE_LOSS) for name in metrics if name.startswith(events.SOURCE_LOSS)
     }
-    shown = {**_HELD_OUT, **source_labels}
+    shown = {**_HELD_OUT, events.LOSS_MISTAKE: mistakes_title(loss_on), **source_labels}
     return one_line("  ".join(f"{label} {metrics[name]:.4f}" for name, label in shown.items() if name in metrics))
 
 

@@ -163,7 +163,7 @@ class Sizes:
     counts: "Counts"
     """Counts of the training data."""
     held_out: "Counts | None"
-    """Counts of the held-out data; None without held-out data."""
+    """Counts of the held-out data, also if none of it is left to evaluate on; None if nothing is held out."""
     largest_id: int
     """Largest token id."""
     longest: int
@@ -225,7 +225,7 @@ def make_plan(
         steps=steps,
         steps_per_epoch=steps_per_epoch,
         passes_per_step=max(1, math.ceil(packs / devices.ranks)),
-        evaluations=count_events(config.evaluate_every) if sizes.held_out else 0,
+        evaluations=count_events(config.evaluate_every) if sizes.held_out and sizes.held_out.records else 0,
         checkpoints=count_events(config.save_every),
         memory=memory,
         remarks=(*_remarks_on_compute(model, devices, memory), *_remarks_on_data(config, sizes)),
@@ -284,16 +284,21 @@ def _requested_parallel(config: TrainConfig, devices: Devices) -> Parallel | Lit
     return requested
 
 
+def _describe_lost(config: TrainConfig, counts: "Counts") -> str:
+    """The numbers of conversations that are left out, by cause; empty if there are none."""
+    dropped = {
+        f"without a turn that loss_on={config.loss_on} learns from": counts.dropped_untrained,
+        f"longer than max_length={config.max_length:,}": counts.dropped_long,
+        "with text that looks like a control token": counts.dropped_forged,
+    }
+    return ", ".join(f"{number:,} {cause}" for cause, number in dropped.items() if number)
+
+
 def _check_data(config: TrainConfig, sizes: Sizes, model: ModelShape, devices: Devices) -> None:
     """Raises: InputError: The data does not fit the model, or the batch does not fit the devices."""
     counts, ranks = sizes.counts, devices.ranks
     if not counts.records or not counts.trained_tokens:
-        dropped = {
-            f"without a turn that loss_on={config.loss_on} learns from": counts.dropped_untrained,
-            f"longer than max_length={config.max_length:,}": counts.dropped_long,
-            "with text that looks like a control token": counts.dropped_forged,
-        }
-        lost = ", ".join(f"{number:,} {cause}" for cause, number in dropped.items() if number)
+        lost = _describe_lost(config, counts)
         text = f"of {counts.conversations:,} conversations none is left: {lost}" if lost else "there is no conversation"
         raise InputError(
             f"nothing to train on: {text}. Check DATA, --max-length and loss_on; --preview shows what the model would see"
@@ -332,8 +337,11 @@ def _check_memory(memory: MemoryEstimate, devices: Devices, compute: ComputeSett
 
 def _remarks_on_data(config: TrainConfig, sizes: Sizes) -> Iterator[str]:
     counts = sizes.counts
-    if config.held_out and sizes.held_out is None:
-        yield "nothing is held out: there are too few personas to split by; evaluations and the choice of a best checkpoint fall away"
+    if sizes.held_out and not sizes.held_out.records:
+        yield (
+            f"all {sizes.held_out.conversations:,} held-out conversations are left out: {_describe_lost(config, sizes.held_out)}; evaluations and "
+            "the choice of a best checkpoint fall away. Another held_out or seed holds out others"
+        )
     if (warmup := config.warmup_steps(steps := config.steps(counts.records))) >= steps:
         yield f"the warm-up takes {warmup:,} steps and the training {steps:,}: the learning rate is never reached; lower warmup"
     for source in sizes.sources:

@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 from itertools import tee
 from typing import NamedTuple
 
-import numpy as np
-
 from refinesynth.chat import PARALLEL_INSTRUCTIONS
 from refinesynth.train.labelled_conversation import Conversation
 from refinesynth.train.render.renderer import Renderer
@@ -26,7 +24,7 @@ class Counts:
     trained_tokens: int = 0
     """Tokens that give loss."""
     mistake_tokens: int = 0
-    """Tokens of mistakes, which give no loss."""
+    """Tokens of mistakes, which give loss only with `loss_on` `all_turns`."""
     truncated: int = 0
     """Examples longer than `max_length` that are cut after the last trained turn that fits."""
     dropped_long: int = 0
@@ -52,7 +50,7 @@ class Counts:
         self.records += 1
         self.tokens += len(example)
         self.trained_tokens += example.trained
-        self.mistake_tokens += int(np.count_nonzero(example.labels == Label.MISTAKE))
+        self.mistake_tokens += example.mistakes
         self.trained_turns += trained
         self.other_turns += len(example.spans) - trained
         self.longest = max(self.longest, len(example))

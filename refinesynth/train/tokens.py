@@ -51,6 +51,14 @@ class Rendered:
         """Number of tokens that give loss."""
         return int(np.count_nonzero(self.labels == Label.TRAINED))
 
+    @property
+    def mistakes(self) -> int:
+        """Number of tokens of mistakes, trained or not."""
+        is_mistake = self.labels == Label.MISTAKE
+        for span in self.spans:
+            is_mistake[span.start : span.stop] |= span.label is TurnLabel.MISTAKE
+        return int(np.count_nonzero(is_mistake))
+
     def __len__(self) -> int:
         return len(self.input_ids)
 

@@ -23,7 +23,7 @@ from refinesynth.train.plan import Plan
 from refinesynth.train.prepare import Counts, examples, fit
 from refinesynth.train.ranks import rank
 from refinesynth.train.tokens import Label, Rendered
-from refinesynth.train.training_folder import ArtefactWriter, check_output
+from refinesynth.train.training_folder import ArtefactWriter, check_output, refuse_other_data
 
 
 class Trainer:
@@ -89,18 +89,20 @@ class Trainer:
 def train(config: TrainConfig, *, events: Events | None = None, sources: Sequence[Any] | None = None) -> TrainResult:
     """Train and write everything to the output folder.
 
-    An interrupted training resumes from its newest sound checkpoint; a finished one returns its result at once.
+    An interrupted training resumes from its newest sound checkpoint. A finished one returns its result: at once if its
+    data or tokenizer are not there any more, else after the data is rendered and found to be the same.
     In the main thread, SIGTERM and Ctrl-C save a checkpoint and return a result with the signal.
     `events` is called on rank 0 only. `sources` is data in memory instead of `config.data`.
 
     Raises:
-        InputError: The settings, data or model cannot be used.
+        InputError: The settings, data or model cannot be used, or the folder contains a training on other data.
         TrainingError: The training cannot continue.
         StorageError: The output folder cannot be written.
     """
     check_installed("train", "torch", "transformers")
     config = with_adapter_settings(config)
     if (done := check_output(config)) is not None:
+        refuse_other_data(done.output, engine.data_digest(config, sources=sources))
         return done
     if rank() != 0:
         return engine.launch(config, sources=sources)
@@ -153,7 +155,7 @@ class Preview:
     trained: int
     """Number of tokens that give loss."""
     mistakes: int
-    """Number of tokens of mistakes, which give no loss."""
+    """Number of tokens of mistakes, which give loss only with `loss_on` `all_turns`."""
 
     @property
     def trained_share(self) -> float:
@@ -179,8 +181,7 @@ def preview(rendered: Rendered, tokenizer: Any) -> Preview:
             text = decoded(start, stop)
         segments.append(Segment(text, Label(int(labels[start])), stop - start))
         previous = prefix
-    mistakes = int(np.count_nonzero(labels == Label.MISTAKE))
-    return Preview(rendered.id, tuple(segments), len(rendered), rendered.trained, mistakes)
+    return Preview(rendered.id, tuple(segments), len(rendered), rendered.trained, rendered.mistakes)
 
 
 def preview_data(config: TrainConfig, number: int, *, sources: Sequence[Any] | None = None) -> list[Preview]:

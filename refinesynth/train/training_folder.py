@@ -30,6 +30,7 @@ from refinesynth.text.json_reader import write_json
 from refinesynth.train import events
 from refinesynth.train.config import HUB_NAME, PATH_FIELDS, WEIGHT_SETTINGS, TrainConfig
 from refinesynth.train.events import Events, TrainResult
+from refinesynth.train.labelled_conversation import LossOn, TurnLabel
 from refinesynth.train.layered_settings import portable, portable_config, published, to_yaml
 from refinesynth.train.plan import Devices, Plan
 
@@ -67,6 +68,23 @@ def check_output(config: TrainConfig) -> TrainResult | None:
         return None
     _check_same_settings(output, config)
     return result
+
+
+def refuse_other_data(output: Path, digest: tuple[str, int] | None) -> None:
+    """Raises: InputError: The finished training in the folder learned data with another digest (`engine.data_digest`).
+
+    Without a digest in `plan.json`, or with None, nothing is compared.
+    """
+    try:
+        sizes = orjson.loads((output / PLAN).read_bytes())["sizes"]
+        previous = sizes["digest"], sizes["held_out"]["tokens"] if sizes["held_out"] else 0
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
+        return
+    if digest is not None and digest != previous:
+        raise InputError(
+            f"a training on other data is in {str(output)!r}: since it was finished, the data or the tokens that the chat template makes of it have "
+            "changed. Give the same data, or another -o"
+        )
 
 
 def open_output(config: TrainConfig, plan: Plan) -> FolderLock:
@@ -179,9 +197,13 @@ METRIC_TITLES: Final[Mapping[str, str]] = {
     events.LOSS: "trained tokens",
     events.LOSS_CORRECT: "correct turns",
     events.LOSS_REFINEMENT: "refinements",
-    events.LOSS_MISTAKE: "mistakes (not trained on)",
 }
-"""Titles of the held-out losses, in display order."""
+"""Titles of the held-out losses of trained turns, in display order."""
+
+
+def mistakes_title(loss_on: LossOn) -> str:
+    """Title of the held-out loss of mistakes."""
+    return "mistakes" if loss_on.trains(TurnLabel.MISTAKE) else "mistakes (not trained on)"
 
 
 def short_name(name: str) -> str:
@@ -213,7 +235,7 @@ def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
     }
     held_out = {
         title: f"{loss:.4f}"
-        for name, title in {**METRIC_TITLES, **by_source}.items()
+        for name, title in {**METRIC_TITLES, events.LOSS_MISTAKE: mistakes_title(config.loss_on), **by_source}.items()
         if math.isfinite(loss := result.held_out.get(name, math.nan))
     }
     base = published(plan.model.name)
@@ -235,25 +257,28 @@ def render_card(config: TrainConfig, plan: Plan, result: TrainResult) -> str:
 class MetricsFile:
     """Writer of `metrics.jsonl`, one line per report of training or held-out metrics.
 
-    On resuming, the first write removes lines of repeated steps. Infinities and NaN are written as null.
+    Infinities and NaN are written as null.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._is_first_write = True
 
     def write(self, kind: Literal["train", "held_out"], step: int, metrics: Mapping[str, float]) -> None:
         """Append a line. Raises `StorageError` if the file cannot be read or written."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         line = write_json({"kind": kind, "step": step, **metrics, "time": now})
-        with storage_errors(self._path, "written"):
-            if self._is_first_write and self._path.exists():
-                # A crash may have left a complete line without a line feed.
-                kept = [old_line for old_line in self._path.read_bytes().splitlines() if _read_step(old_line) < step]
-                write_file(self._path, b"".join(old_line + b"\n" for old_line in kept))
-            self._is_first_write = False
-            with open_to_append(self._path) as file:
-                file.write(line + b"\n")
+        with storage_errors(self._path, "written"), open_to_append(self._path) as file:
+            file.write(line + b"\n")
+
+
+def cut_metrics(output: Path, step: int) -> None:
+    """Remove the metrics of steps after `step`, from which a training begins. Raises `StorageError`."""
+    path = output / METRICS
+    with storage_errors(path, "written"):
+        if path.exists():
+            # A crash may have left a complete line without a line feed.
+            kept = [line for line in path.read_bytes().splitlines() if _read_step(line) <= step]
+            write_file(path, b"".join(line + b"\n" for line in kept))
 
 
 def _read_step(line: bytes) -> float:

@@ -204,6 +204,13 @@ def test_a_training_shows_plan_progress_and_result_without_escape_codes(tmp_path
     assert {path.name for path in output.iterdir()} == FINISHED
 
 
+def test_mistakes_that_are_trained_on_are_not_said_to_be_kept_out(
+    tmp_path: Path, engine: Callable[[Engine], None]
+) -> None:
+    result = train("runs/first", "--model", "m/base", "-o", tmp_path / "out", "--loss-on", "all_turns")
+    assert unwrapped(result.output).count("refinement 0.7000 mistakes 2.5000") == 2
+
+
 def test_a_finished_training_is_not_done_again(tmp_path: Path, engine: Callable[[Engine], None]) -> None:
     asked = ["runs/first", "--model", "m/base", "-o", tmp_path / "out"]
     assert train(*asked).exit_code == 0

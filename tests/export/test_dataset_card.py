@@ -107,6 +107,11 @@ def test_what_is_left_out_and_what_becomes_of_a_mistake_is_told() -> None:
     assert "is what a record rejects, and stays in the context of later ones.\n\n1 of" in text
     assert "not to be trained on" not in text
     assert "is not to be trained on" in body(render_card(facts(), report()))
+    dropped = body(render_card(facts(), replace(report(), masking=Masking.DROP)))
+    assert "1 agent trajectories without their mistakes and the answers to them, each in" in dropped
+    assert "no record holds it or the answer to it.\n\n1 of" in dropped
+    assert "not to be trained on" not in dropped
+    assert "contain mistakes" not in dropped
 
 
 def structure(text: str) -> list[tuple[str, str]]:

@@ -133,9 +133,14 @@ def test_an_import_has_what_was_thought_before_what_was_said() -> None:
             talk({"role": "assistant", "function_call": CALL, "content": ""}),
             "message 3 calls a function in a form that is not",
         ),
-        (
-            talk({"role": "assistant", "content": f"<tool_call>{CALL}</tool_call>"}),
-            "message 3 calls a function in a form that",
+        *(
+            (talk({"role": "assistant", "content": text}), "message 3 calls a function in a form that")
+            for text in (
+                f"<tool_call>{CALL}</tool_call>",
+                f"<tool_call>\n{CALL}\n</tool_call>\n",
+                f"<think>Far.</think>I go. <tool_call>{CALL}</tool_call> Now.",
+                f"<tool_call>{CALL}",
+            )
         ),
         (talk(functions=[FUNCTION]), "`functions` of a record is not read; replace it by `tools`"),
         (talk({"role": "assistant", "content": "x", "loss_mask": 1}), "`loss_mask` of message 3 is not read"),
@@ -159,6 +164,13 @@ def test_an_import_has_what_was_thought_before_what_was_said() -> None:
 def test_what_is_not_read_is_named(record: dict[str, Any], problem: str) -> None:
     with pytest.raises(InputError, match=f"^x:1: .*{problem}"):
         read_record(record, "x:1")
+
+
+@pytest.mark.parametrize(
+    "text", ["<think>No <tool_call> is needed.</think>Six.", "Thought: as <tool_call>x</tool_call>.\nAction: go"]
+)
+def test_a_call_that_a_thought_or_an_action_mentions_is_text(text: str) -> None:
+    assert read_record(talk({"role": "assistant", "content": text}), "x:1").turns[-1].content == text
 
 
 BIG = 12345678901234567890123

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refinesynth.chat import PARALLEL_INSTRUCTIONS
-from refinesynth.train.labelled_conversation import Conversation
+from refinesynth.train.labelled_conversation import Conversation, LossOn
 from refinesynth.train.prepare import fit, prepare
 from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import Label
@@ -62,6 +62,16 @@ def test_what_is_lost_is_counted() -> None:
     counts = prepare(talks, RENDERER, 120).counts
     assert (counts.dropped_untrained, counts.truncated, counts.dropped_long) == (15, 1, 0)
     assert prepare([tiny.talk("c", id="x")], RENDERER, 5).counts.dropped_long == 1
+
+
+def test_mistakes_that_are_trained_on_are_counted_as_mistakes() -> None:
+    talks = [tiny.talk("cmr"), tiny.talk("mrc", id="other")]
+    masked, every = (
+        prepare(talks, Renderer(tiny.tokenizer(), loss_on=loss_on), 200).counts
+        for loss_on in (LossOn.REFINEMENT, LossOn.ALL_TURNS)
+    )
+    assert every.mistake_tokens == masked.mistake_tokens > 0
+    assert every.trained_tokens == masked.trained_tokens + masked.mistake_tokens
 
 
 def test_nothing_gives_nothing() -> None:

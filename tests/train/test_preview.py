@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tiny
 
+from refinesynth.train.labelled_conversation import LossOn
 from refinesynth.train.render import Renderer
 from refinesynth.train.tokens import Label, Rendered
 from refinesynth.train.trainer import preview
@@ -23,6 +24,8 @@ def test_the_segments_are_the_text_of_the_tokens(family: str | None, kind: str) 
     assert all(one.label is not other.label for one, other in pairwise(shown.segments))
     assert (shown.tokens, shown.trained) == (len(rendered), rendered.trained)
     assert shown.mistakes == int((rendered.labels == Label.MISTAKE).sum())
+    (every,) = Renderer(tokenizer, loss_on=LossOn.ALL_TURNS).render(tiny.talk("cmrc"))
+    assert preview(every, tokenizer).mistakes == shown.mistakes
     assert shown.trained_share == rendered.trained / len(rendered)
 
 

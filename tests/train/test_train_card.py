@@ -73,6 +73,23 @@ def test_what_is_not_so_is_not_said() -> None:
     assert "rank 32, alpha 64.0, on `all-linear`" in card(lora=True)
 
 
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"loss_on": "repairs"}, "the model learns from the repair, never from the mistake."),
+        ({"loss_on": "all_turns"}, "the model learns from all turns, also from mistakes."),
+        ({"loss_on": "no_refinement_turns"}, "the model learns neither from mistakes nor from their repair."),
+        ({"loss_on": "all_turns", "without_refinement": True}, "the model learns from correct turns alone."),
+    ],
+)
+def test_it_says_what_is_learned(fields: dict[str, Any], said: str) -> None:
+    text = card(**fields)
+    assert said in text
+    assert ("never from the mistake" in text) == (fields["loss_on"] == "repairs")
+    assert ("| mistakes (not trained on) | 2.5000 |" in text) == (fields["loss_on"] != "all_turns")
+    assert ("| mistakes | 2.5000 |" in text) == (fields["loss_on"] == "all_turns")
+
+
 def test_it_says_how_prompts_are_made() -> None:
     plain = card().partition("## Data")[0]
     assert "defaults" not in plain

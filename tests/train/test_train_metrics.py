@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from refinesynth.errors import StorageError
 from refinesynth.train import events
-from refinesynth.train.training_folder import MetricsFile
+from refinesynth.train.training_folder import MetricsFile, cut_metrics
 
 HELD_OUT = {events.LOSS: 2.0, events.LOSS_CORRECT: 1.9, events.LOSS_REFINEMENT: 2.2, events.LOSS_MISTAKE: 5.0}
 
@@ -36,19 +36,24 @@ def test_each_line_has_kind_step_metrics_and_time(tmp_path: Path) -> None:
 
 @given(
     first=st.lists(st.integers(1, 50), unique=True, max_size=10).map(sorted),
-    again=st.lists(st.integers(1, 50), unique=True, min_size=1, max_size=10).map(sorted),
+    again=st.lists(st.integers(1, 50), unique=True, max_size=10).map(sorted),
+    start=st.integers(0, 50),
 )
 def test_after_a_resume_each_step_is_there_once(
-    tmp_path_factory: pytest.TempPathFactory, first: list[int], again: list[int]
+    tmp_path_factory: pytest.TempPathFactory, first: list[int], again: list[int], start: int
 ) -> None:
     path = tmp_path_factory.mktemp("metrics") / "metrics.jsonl"
-    for run in (first, again):
+    again = [step for step in again if step > start]
+    for run, begun in ((first, 0), (again, start)):
+        cut_metrics(path.parent, begun)
         file = MetricsFile(path)
         for step in run:
             file.write("train", step, {events.LOSS: 1.0})
             file.write("held_out", step, HELD_OUT)
-    expected = [step for step in first if step < again[0]] + again
-    assert steps(path) == [(kind, step) for step in expected for kind in ("train", "held_out")]
+    expected = [step for step in first if step <= start] + again
+    assert (steps(path) if path.exists() else []) == [
+        (kind, step) for step in expected for kind in ("train", "held_out")
+    ]
 
 
 def test_torn_and_foreign_lines_are_taken_out_when_a_training_goes_on(tmp_path: Path) -> None:
@@ -56,6 +61,7 @@ def test_torn_and_foreign_lines_are_taken_out_when_a_training_goes_on(tmp_path: 
     MetricsFile(path).write("train", 1, {events.LOSS: 1.0})
     with path.open("ab") as file:
         file.write(b'[]\n{"kind": "train"}\n{"kind": "train", "step": 2, "lo')
+    cut_metrics(tmp_path, 2)
     MetricsFile(path).write("train", 2, {events.LOSS: 1.0})
     assert steps(path) == [("train", 1), ("train", 2)]
 

@@ -132,10 +132,16 @@ def test_steps_epochs_evaluations_and_checkpoints_are_counted(
 
 
 def test_without_anything_held_out_nothing_is_evaluated_and_that_is_said() -> None:
-    plan = a_plan()
+    lost = counts(20, records=0, dropped_long=13, dropped_untrained=6, dropped_forged=1)
+    plan = a_plan(of=sizes(held_out=lost))
     assert plan.evaluations == 0
-    assert any("nothing is held out" in remark for remark in plan.remarks)
-    assert not any("held out" in remark for remark in a_plan(a_config(held_out=0)).remarks)
+    (remark,) = [remark for remark in plan.remarks if "held-out" in remark]
+    assert remark.startswith(
+        "all 20 held-out conversations are left out: 6 without a turn that loss_on=refinement learns from, "
+        "13 longer than max_length=8,192, 1 with text that looks like a control token; evaluations"
+    )
+    for held_out in (None, counts(20, dropped_long=1)):
+        assert not any("held" in remark for remark in a_plan(of=sizes(held_out=held_out)).remarks)
 
 
 def test_passes_hold_a_batch_in_packs_or_one_conversation() -> None:

@@ -146,7 +146,7 @@ def _message(item: object, number: int, location: str) -> FlaggedMessage:
         raise InputError(
             f"{location}: {name} has the keys {sorted(map(str, message))}{_unread_types(content)}; expected a role and text content"
         )
-    if speaks and (message.get("function_call") or (text.endswith("</tool_call>") and action_label(text) is None)):
+    if speaks and (message.get("function_call") or _calls_in_text(text)):
         raise InputError(
             f"{location}: {name} calls a function in a form that is not read; write the call as `tool_calls`"
         )
@@ -163,6 +163,11 @@ def _message(item: object, number: int, location: str) -> FlaggedMessage:
     answers = str(message.get("tool_call_id", "")) if role == "tool" else ""
     text, thinking = _split_thinking(message, text, f"{location}: {name}") if speaks else (text, "")
     return FlaggedMessage(role, text, flag, calls, answers, thinking, str(message.get("name", "")))
+
+
+def _calls_in_text(text: str) -> bool:
+    """Return True for a call in a message's text, complete or not; thoughts and actions may mention calls."""
+    return "<tool_call>" in text and "<tool_call>" in thinking_in(text).text and action_label(text) is None
 
 
 def _split_thinking(message: Mapping[str, Any], text: str, location: str) -> tuple[str, str]:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from refinesynth.errors import InputError
 from refinesynth.lazy_imports import check_installed
 from refinesynth.train.config import TrainConfig
 from refinesynth.train.data import read_configured
@@ -29,6 +30,18 @@ def plan(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> Plan:
     config = with_adapter_settings(config)
     with training.libraries_silenced():
         return training.prepare_training(config, training.Distributed.from_environment(config), sources).plan
+
+
+def data_digest(config: TrainConfig, *, sources: Sequence[Any] | None = None) -> tuple[str, int] | None:
+    """Digest of the training data's tokens and number of held-out tokens; None if data or tokenizer are not there."""
+    try:
+        prepare(config, sources)
+    except InputError:
+        return None
+    from refinesynth.train.engine import rank_training as training
+
+    with training.libraries_silenced():
+        return training.data_digest(config, sources)
 
 
 def prepare(config: TrainConfig, sources: Sequence[Any] | None) -> None:

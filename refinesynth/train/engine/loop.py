@@ -287,7 +287,8 @@ class EmbeddingNoise:
     def _add_noise(self, embeddings: nn.Module, _inputs: object, output: Tensor) -> Tensor:
         if not embeddings.training:
             return output
-        bound = self._alpha / (self.tokens * output.shape[-1]).sqrt()
+        # The trial of a sharded model runs before the first batch.
+        bound = self._alpha / (self.tokens.to(output.device) * output.shape[-1]).sqrt()
         return output + torch.empty_like(output).uniform_(-1, 1) * bound[..., None].to(output.dtype)
 
 

@@ -14,7 +14,7 @@ from accelerate.utils import patch_environment
 from transformers import set_seed
 from transformers.utils import logging as library
 
-from refinesynth.errors import TrainingError
+from refinesynth.errors import InputError, TrainingError
 from refinesynth.train.config import SCRATCH, TrainConfig
 from refinesynth.train.data import read_configured, split
 from refinesynth.train.engine import checkpoints, loading, parallel
@@ -29,7 +29,7 @@ from refinesynth.train.layered_settings import portable_config
 from refinesynth.train.plan import Sizes, compute_settings, make_plan
 from refinesynth.train.prepare import prepare
 from refinesynth.train.ranks import rank
-from refinesynth.train.training_folder import CHECKPOINTS, FREE_SETTINGS
+from refinesynth.train.training_folder import CHECKPOINTS, FREE_SETTINGS, cut_metrics
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def prepare_training(
         by_source[conversation.source].held_out += 1
     sizes = Sizes(
         counts=trained.counts,
-        held_out=None if held_out_store is None else held_out_data.counts,
+        held_out=held_out_data.counts if held_out else None,
         largest_id=max(trained.store.largest_id, held_out_data.store.largest_id),
         longest=max(trained.counts.longest, held_out_data.counts.longest),
         digest=trained.store.digest,
@@ -87,6 +87,22 @@ def prepare_training(
     plan = make_plan(config, sizes=sizes, model=shape, devices=devices, compute=compute)
     plan = replace(plan, remarks=(*plan.remarks, *reader.remarks()))
     return PreparedTraining(renderer.tokenizer, trained.store, held_out_store, plan)
+
+
+def data_digest(config: TrainConfig, sources: Sequence[Any] | None = None) -> tuple[str, int] | None:
+    """Digest of the training data's tokens and number of held-out tokens; None if the tokenizer cannot be loaded.
+
+    Does not check model and devices. Raises `InputError` if the data cannot be rendered.
+    """
+    reader = read_configured(config, sources)
+    conversations = list(reader) if config.model == SCRATCH else reader
+    try:
+        tokenizer = loading.load_tokenizer(config, conversations)
+    except InputError:
+        return None
+    renderer, parts = loading.make_renderer(config, tokenizer), split(conversations, config.held_out, config.seed)
+    trained, held_out = (prepare(part, renderer, config.max_length) for part in parts)
+    return trained.store.digest, held_out.counts.tokens
 
 
 _COVERED_SETTINGS = frozenset({"data", "held_out", "deepspeed", "recipe", "trainer"})
@@ -126,6 +142,8 @@ def _train(
     # `planned` writes settings and plan into the folder; a refused command must not change them.
     start, remarks = _find_checkpoint(config, identity)
     events.planned(prepared.plan)
+    if rank() == 0:
+        cut_metrics(Path(config.output), start.step if start else 0)
     for remark in remarks:
         events.note(remark)
     # accelerate leaves these variables set; a later training in this process would read them.

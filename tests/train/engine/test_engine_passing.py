@@ -114,6 +114,13 @@ def test_noise_is_of_one_size_for_a_conversation_packed_or_not(tmp_path: Path) -
         assert float((added / wanted).mean()) > 0.9  # the largest of 32 numbers up to 1
 
 
+def test_noise_is_added_on_the_models_device_before_the_first_batch() -> None:
+    toy = toys.model()
+    EmbeddingNoise(toy, 5.0)
+    embeddings: Any = toy.get_input_embeddings().to("meta").train()
+    assert embeddings(torch.zeros(1, 7, dtype=torch.long, device="meta")).shape == (1, 7, 32)
+
+
 def test_with_noise_a_training_that_is_continued_is_the_same(tmp_path: Path) -> None:
     noisy = {"neftune_noise_alpha": 5}
     whole = trained(tmp_path / "whole", steps=4, save_every=2, trainer=noisy, keep="all")

@@ -1,6 +1,7 @@
 """Whole trainings in this process, from text to a saved model that others can load."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,51 @@ def test_from_records_in_memory_to_a_model_that_loads_and_generates(
     before: Any = AutoModelForCausalLM.from_pretrained(model)
     assert not torch.equal(before.lm_head.weight, tuned.lm_head.weight)
     assert json.loads((tmp_path / "out" / "plan.json").read_text())["sizes"]["digest"]
+
+
+def test_a_finished_training_is_that_of_its_data_alone(model: Path, tmp_path: Path):
+    data = tmp_path / "chat.jsonl"
+    held_out = {one.id for one in split(read_conversations([records()]), FIELDS["held_out"]).held_out}
+
+    def train(changed: Callable[[str], bool] = lambda _: False, *, in_memory: bool = False, **fields: Any) -> Any:
+        found = records()
+        for record in found:
+            record["messages"][-1]["content"] += "!" * changed(record["id"])
+        data.write_text("\n".join(map(json.dumps, found)))
+        source, output = (found, "memory") if in_memory else (str(data), "file")
+        settings: dict[str, Any] = FIELDS | {"max_steps": 1, "save_every": "never"} | fields
+        return Trainer(model=model, data=source, output=tmp_path / output, **settings).train()
+
+    for in_memory in (True, False):
+        result = train(in_memory=in_memory)
+        # The devices need not suit a training that is finished.
+        assert train(in_memory=in_memory, parallel="fsdp") == result
+        for changed in (lambda name: name in held_out, lambda name: name not in held_out):
+            with pytest.raises(InputError, match="a training on other data is in"):
+                train(changed, in_memory=in_memory)
+    again = Trainer(model=model, data=str(data), output=tmp_path / "file", **FIELDS, max_steps=1, save_every="never")
+    data.write_text("no JSON")
+    with pytest.raises(InputError, match="not JSON"):
+        again.train()
+    data.unlink()
+    assert again.train() == result
+    (tmp_path / "file" / "plan.json").unlink()
+    train(lambda _: True)
+
+
+def test_held_out_conversations_that_are_left_out_are_counted(model: Path, tmp_path: Path):
+    found = records()
+    held_out = {one.id for one in split(read_conversations([found]), FIELDS["held_out"]).held_out}
+    for record in found:
+        record["messages"][-1]["content"] += " and wait" * 200 * (record["id"] in held_out)
+    trainer = Trainer(model=model, data=found, output=tmp_path / "out", **FIELDS, max_steps=1, save_every="never")
+    plan = trainer.plan()
+    assert plan.sizes.held_out is not None
+    assert (plan.sizes.held_out.conversations, plan.sizes.held_out.dropped_long, plan.evaluations) == (2, 2, 0)
+    assert any("all 2 held-out conversations are left out: 2 longer than" in remark for remark in plan.remarks)
+    assert trainer.train().held_out == {}
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "of other personas and environments, all left out of the evaluation | 2 |" in card
 
 
 def test_a_tuned_thinking_model_is_asked_as_it_was_trained_without_a_word(tmp_path: Path):
@@ -191,6 +237,15 @@ def test_a_training_goes_on_with_its_folders_in_other_words_and_a_refused_one_ch
     assert {name: (output / name).read_bytes() for name in before} == before
     result = trainer(model, records(), tmp_path / "." / ".." / tmp_path.name / "chat.jinja").train()
     assert result.resumed_from == 1
+
+
+def test_metrics_of_a_training_that_failed_before_its_first_checkpoint_do_not_stay(model: Path, tmp_path: Path):
+    fields: dict[str, Any] = FIELDS | {"save_every": "never", "held_out": 0}
+    with pytest.raises(ValueError, match="crash"):
+        Trainer(model=model, data=records(), output=tmp_path, log_every=1, **fields).train(events=Ending())
+    Trainer(model=model, data=records(), output=tmp_path, **fields).train()
+    (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(line)["step"] == 4
 
 
 def test_the_papers_recipe_on_a_base_model_keeps_every_epoch_and_speaks_llama_3(tmp_path: Path):
