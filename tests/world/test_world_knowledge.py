@@ -18,6 +18,7 @@ from refinesynth.trajectory import (
     MistakeKind,
     PlayerTurn,
     Requirement,
+    Sight,
 )
 from refinesynth.world import RulebookError, World, replay
 from refinesynth.world.planner import possible_mistakes
@@ -45,6 +46,16 @@ def test_what_is_learned_is_what_is_shown(when: str, shown: str, learned: list[s
     first = world.step(world.script.environment, "look")
     assert (first.text, _knows(first.state)) == (shown, learned)
     assert world.step(first.state, "look").text == "Nothing new there."
+
+
+def test_a_text_that_comes_in_sight_by_reading_is_read_too() -> None:
+    sights = (Sight(path="/tag", when="'4711' in state.known"), Sight(path="/end", when="'map' in state.known"))
+    knows = Knowledge(path="/known", texts=("4711", "map", "end"))
+    look = action_of("look", reveals="A note says 4711.")
+    world = World(script_of(look, sights=sights, knows=knows, environment={"known": [], "tag": "map", "end": "end"}))
+    ruling = world.step(world.script.environment, "look")
+    assert ruling.text == "A note says 4711. In sight: map and end."
+    assert ruling.state == {"known": ["4711", "map", "end"], "tag": "map", "end": "end"}
 
 
 @pytest.mark.parametrize("said", ["4711", "x 4711", "4711, please"])
