@@ -1,7 +1,7 @@
 """Episodes in the shed: their settings, models that answer from a list, and what they answer in a play without
 fault."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from refinesynth.backends import BackendSpec, Role, resolve_roles
 from refinesynth.client import open_models
 from refinesynth.episode import EpisodeOutcome, EpisodeSettings, play_episode, plays
 from refinesynth.prompts import Prompts
+from refinesynth.rules import Violation
 from refinesynth.settings import Attempts, Grounding
 from refinesynth.settings.mistakes import natural
 from refinesynth.trajectory import Draft, DungeonMasterTurn, Persona, PlayerTurn, Script, Trajectory
@@ -22,11 +23,23 @@ PERSONA = Persona(text="a joiner")
 SHIPPED = Prompts()
 Turn = PlayerTurn | DungeonMasterTurn
 
+
+@dataclass(frozen=True)
+class SaidAtLast(rules.BaseRule):
+    """The ending says "At last"; the fault of another ending lies behind it."""
+
+    def __call__(self, draft: Draft, /) -> Iterator[Violation]:
+        last = draft.turns[-1]
+        if draft.finished and isinstance(last, DungeonMasterTurn) and "At last" not in last.observation:
+            yield self.violation(len(draft.turns), "hasty", "Say that it is done at last.")
+
+
 OPEN = (player("open box"), dm("The box opens. There is a key in it."))
 WRONG = (player("take saw"), dm("There is no saw here.", "place"))
 TAKE = (player("take key"), dm("You hold the key."))
 EARLY = (player("put saw on bench"), dm("You hold no saw.", "logic"))
 PUT = (player("put key on bench"), dm("The key is on the bench. Task Succeed"))
+PUT_AT_LAST = (PUT[0], dm("At last the key is on the bench. Task Succeed"))
 GOOD = (*OPEN, *WRONG, *TAKE, *EARLY, *PUT)
 
 ACTIONS = tuple(turn.action for turn in GOOD if isinstance(turn, PlayerTurn))

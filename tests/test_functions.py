@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from refinesynth.actions.calls import Call, call_of, python_call, text_of, tools_of
 from refinesynth.actions.functions import MAX_BYTES, action_of, actions_of
-from refinesynth.actions.matching import match_in
+from refinesynth.actions.matching import explain_mismatch, match_in, refusal
 from refinesynth.chat import render_task
 from refinesynth.imports.conversations import read_task
 from refinesynth.rules import chains, verify
@@ -119,8 +119,8 @@ JSON = st.recursive(
 )
 KINDS: dict[str, st.SearchStrategy[Any]] = {
     "string": VALUES.filter(bool),
-    "integer": st.integers(-(10**12), 10**12),
-    "number": st.integers(-(10**6), 10**6).map(lambda eighth: eighth / 8),
+    "integer": st.integers(-(2**63), 2**63 - 1),
+    "number": st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53), 2**53),
     "boolean": st.booleans(),
     "array": st.lists(JSON, max_size=3),
     "object": st.dictionaries(VALUES, JSON, max_size=3),
@@ -140,6 +140,35 @@ def test_every_call_goes_to_text_and_back(data: st.DataObject, kinds: list[str])
     assert call_of(script, text) == Call("do", arguments)
     assert text_of(script, call_of(script, text)) == text
     assert match_in(script, text) is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "limit"),
+    [
+        ("integer", 2**63, "a whole number, of at most 64 bits with its sign"),
+        ("integer", 1e300, "a whole number, of at most 64 bits with its sign"),
+        ("number", 2**53 + 1, "a number, exact in double precision"),
+        ("number", 2**64 + 1, "a number, exact in double precision"),
+        ("integer", 2.5, "a whole number"),
+    ],
+)
+def test_a_number_that_cannot_be_kept_is_refused_with_the_limit(kind: str, value: float, limit: str) -> None:
+    script = script_of(actions_of([function("do", {"x": {"type": kind}}, ("x",))]))
+    text = text_of(script, Call("do", {"x": value}))
+    assert match_in(script, text) is None
+    assert f"{limit}." in refusal(script.actions, text)
+    assert f"{limit}." in explain_mismatch(script.actions, text).message
+    with pytest.raises(ValueError, match=f"is not {limit}"):
+        actions_of([function("do", {"x": {"type": kind, "enum": [value]}}, ("x",))])
+
+
+def test_numbers_in_pythons_syntax_are_exact() -> None:
+    properties = {"id": {"type": "integer"}, "part": {"type": "number"}}
+    script = script_of(actions_of([function("do", properties, ("id", "part"))]))
+    call = Call("do", {"id": 2**63 - 1, "part": 1e-300})
+    assert python_call(script, "do(id=9223372036854775807, part=1e-300)") == (0, call)
+    assert call_of(script, text_of(script, call)) == call
+    assert python_call(script, "do(id=1, part=1e999)") is None
 
 
 def test_the_players_text_says_what_may_be_empty_and_is_read_back() -> None:

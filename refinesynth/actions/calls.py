@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain, count
+from math import isfinite
 from typing import Any, NamedTuple, cast
 
 from pydantic import JsonValue
@@ -30,7 +31,10 @@ _MAX_NAME_LENGTH = 60
 """Longest name, in characters: providers accept 64, and a number may be appended."""
 _MAX_SEARCHED = 20_000
 """Maximum length of the searched beginning of a text for a call in Python's syntax, in characters."""
-_MAX_NUMBER = 1e15
+_MAX_BITS = 64
+"""Maximum length of a whole number in a call in Python's syntax, in bits."""
+_MAX_EXACT_BITS = 10_000
+"""Maximum length of a whole number that is written with all digits, in bits; Python writes up to 4,300 digits."""
 _CALL_LINE = re.compile(
     r"^(?:[ \t]*action:[ \t]*\n)?(?:[ \t]*```\w*[ \t]*\n)?[ \t>]*(?:action:[ \t]*)?`*(?P<call>[a-z0-9_][\w-]{0,63}\([^\n]{0,1000}\))`*[ \t]*$",
     re.IGNORECASE | re.MULTILINE,
@@ -193,7 +197,7 @@ def _is_plain(value: object) -> bool:
         return all(map(_is_plain, cast("list[object]", value)))
     if isinstance(value, str):
         return value.isascii() or scrub(value) == value
-    return isinstance(value, int | float) and abs(value) < _MAX_NUMBER
+    return value.bit_length() <= _MAX_BITS if isinstance(value, int) else isinstance(value, float) and isfinite(value)
 
 
 @weakly_cached
@@ -239,4 +243,5 @@ def _unique(name: str, taken: Iterable[str]) -> str:
 
 
 def _text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else write_json(value).decode()
+    exact = isinstance(value, int) and value.bit_length() <= _MAX_EXACT_BITS
+    return value if isinstance(value, str) else write_json(value, exact=exact).decode()

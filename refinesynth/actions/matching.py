@@ -232,7 +232,7 @@ def refusal(actions: Sequence[ActionSpec], text: str) -> str:
     action, name, value = unavailable
     shown, parameter = quoted(value, limit=_MAX_QUOTED), " ".join(name.replace("_", " ").split())
     if (kind := action.type_of(name)).type != "string" and kind.canonical(value) is None:
-        return f"{shown} cannot be: {parameter} is {kind.to_words()}."
+        return f"{shown} cannot be: {parameter} is {kind.expected(value)}."
     return f"No {parameter} is {'called' if same_ignoring_case(action, name, value) is None else 'spelled'} {shown}."
 
 
@@ -300,7 +300,7 @@ def _explain_values(action: ActionSpec, captured: dict[str, str | None], text: s
         elif allowed_value(action, name, value) is None:
             similar = same_ignoring_case(action, name, value)
             allowed = action.parameters.get(name, ())
-            choices = f"only one of: {listed(allowed)}" if allowed else f"only {action.type_of(name).to_words()}"
+            choices = f"only one of: {listed(allowed)}" if allowed else f"only {action.type_of(name).expected(value)}"
             choices = choices if similar is None else f"only {quoted(similar)}: {_CASE}"
             reasons.append(f"{{{name}}} cannot be {quoted(value)}, {choices}")
     return f"{quoted(text)} has the form {quoted(action.name)}, but {'; '.join(reasons)}."

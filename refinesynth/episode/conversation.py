@@ -18,10 +18,10 @@ from refinesynth.actions.calls import python_call, text_of
 from refinesynth.actions.matching import lenient_action, match_in
 from refinesynth.backends.backend import Role
 from refinesynth.chat import render_tool_turns, render_turns
-from refinesynth.episode.play import EpisodeContext, Turns, invalid_answer
+from refinesynth.episode.play import EpisodeContext, Turns, ends_in_success, invalid_answer, turns_to_keep
 from refinesynth.errors import EpisodeAbandoned, NoTools
 from refinesynth.roles import Flag, InvalidAnswer, Player, ToolPlayer
-from refinesynth.rules.actions import SUCCESS, ValidActions
+from refinesynth.rules.actions import ValidActions
 from refinesynth.rules.prompt_leaks import NoLeaks
 from refinesynth.rules.repairs import repairs
 from refinesynth.rules.rule import Verdict, Violation, exchanges, rejects
@@ -182,7 +182,7 @@ class Conversation(ABC):
             if verdict.accepted:
                 return draft
             self.record.refuse_draft(draft, verdict.violations)
-            turns = up_to_an_observation(draft, max(len(start), verdict.verified_turns))
+            turns = up_to_an_observation(draft, max(len(start), turns_to_keep(draft, verdict)))
             feedback = RetryFeedback.of(draft, verdict)
             violations = [(v.rule, v.code, v.turn) for v in verdict.violations if rejects(v)]
             actions = [turn.action for turn in draft.turns[len(turns) :] if isinstance(turn, PlayerTurn)]
@@ -287,9 +287,7 @@ class Conversation(ABC):
         )
 
     def _draft(self, turns: Turns) -> Draft:
-        last = turns[-1] if turns else None
-        done = isinstance(last, DungeonMasterTurn) and not last.flagged and SUCCESS in last.observation
-        return Draft(script=self.script, turns=turns, finished=done)
+        return Draft(script=self.script, turns=turns, finished=ends_in_success(turns))
 
 
 def _rejection(violation: Violation, *, keeping: int) -> Verdict:

@@ -27,11 +27,11 @@ from refinesynth.rules.name_search import names_of
 from refinesynth.rules.observation_words import judge_words
 from refinesynth.rules.rule import Rule, Violation, exchanges, rejects, verify
 from refinesynth.rules.rulebooks import RulebookCompiles
-from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.settings.grounding import Grounding, choice_of
 from refinesynth.settings.mistakes import MistakeRequest
 from refinesynth.text.formatting import folded, quoted
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, Script, known_exchanges
+from refinesynth.trajectory.turns import MAX_OBSERVATION
 from refinesynth.world import Ruling, World, check_solvability, plan, world_of
 from refinesynth.world.planner import possible_mistakes, remaining_plan
 

@@ -31,11 +31,11 @@ from refinesynth.lazy_imports import check_installed
 from refinesynth.roles import DungeonMaster
 from refinesynth.rules.actions import SUCCESS
 from refinesynth.rules.rule import Violation, exchanges
-from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.settings.mistakes import MistakeRequest
 from refinesynth.text.formatting import one_line, printable, quoted
 from refinesynth.text.json_reader import write_json
 from refinesynth.trajectory import Draft, DungeonMasterTurn, MistakeKind, PlayerTurn, Script
+from refinesynth.trajectory.turns import MAX_OBSERVATION
 
 if TYPE_CHECKING:
     from mcp.client import Client

@@ -5,7 +5,7 @@ feedback. A violation without a verified prefix, such as too few mistakes, resta
 """
 
 from refinesynth.backends.backend import Role
-from refinesynth.episode.play import EpisodeContext, EpisodeSettings, Play, Turns
+from refinesynth.episode.play import EpisodeContext, EpisodeSettings, Play, Turns, turns_to_keep
 from refinesynth.roles import Narrator
 from refinesynth.rules.rule import Violation, rejects
 from refinesynth.trajectory import Draft, MalformedTurn, Script
@@ -30,7 +30,7 @@ class NarratedPlay(Play):
             if verdict.accepted:
                 return draft
             record.refuse_draft(draft, verdict.violations)
-            prefix = draft.turns[: max(len(start), verdict.verified_turns)]
+            prefix = draft.turns[: max(len(start), turns_to_keep(draft, verdict))]
             # A prefix must not contain a malformed turn even if the rules accept it.
             end = next((index for index, turn in enumerate(prefix) if isinstance(turn, MalformedTurn)), len(prefix))
             verified = tuple(turn for turn in prefix[:end] if not isinstance(turn, MalformedTurn))

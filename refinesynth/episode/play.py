@@ -22,6 +22,7 @@ from refinesynth.outcome import Cost, Refused
 from refinesynth.prompts import Prompts
 from refinesynth.roles import Actor, CallLimit, InvalidAnswer, Judge, ScriptWriter, Verifier
 from refinesynth.rules import chains
+from refinesynth.rules.actions import SUCCESS
 from refinesynth.rules.name_search import unmentioned_conditions
 from refinesynth.rules.registry import numbers
 from refinesynth.rules.rule import Rule, Verdict, Violation, all_of, rejects, verify
@@ -322,6 +323,17 @@ def judged(script: Script, rules: Rule, needs: Rule) -> Verdict:
     draft = Draft(script=script, finished=False)
     verdict = verify(draft, rules)
     return verify(draft, needs) if verdict.accepted else verdict
+
+
+def ends_in_success(turns: Sequence[object]) -> bool:
+    """Return whether the last turn reports the success; nothing can follow it."""
+    last = turns[-1] if turns else None
+    return isinstance(last, DungeonMasterTurn) and not last.flagged and SUCCESS in last.observation
+
+
+def turns_to_keep(draft: Draft, verdict: Verdict) -> int:
+    """Return the number of turns from which a play can continue a refused draft: the verified ones before the success."""
+    return min(verdict.verified_turns, len(draft.turns) - ends_in_success(draft.turns))
 
 
 def invalid_answer(turn: int, error: InvalidAnswer) -> Violation:

@@ -11,10 +11,10 @@ from typing import Any
 
 from refinesynth.rules.actions import SUCCESS
 from refinesynth.rules.rule import exchanges
-from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.text.formatting import folded, listed
 from refinesynth.trajectory import DungeonMasterTurn, PlayerTurn
 from refinesynth.world import Ruling
+from refinesynth.world.compiled_action import shown_part
 
 MAX_NAMES = 200
 """Maximum number of visible names for a DungeonMaster; those that have just appeared come first."""
@@ -103,8 +103,7 @@ def bounded(text: str) -> str:
     """Return the text as an observation: at most `MAX_OBSERVATION` characters, without the success phrase, which only
     the engine writes.
     """
-    text = _SUCCESS.sub("success", text).strip()
-    return text if len(text) <= MAX_OBSERVATION else f"{text[: MAX_OBSERVATION - 3].rstrip()}..."
+    return shown_part(_SUCCESS.sub("success", text).strip())
 
 
 _DRAW_RANGE = 2**64

@@ -24,9 +24,9 @@ from refinesynth.errors import ConfigurationError
 from refinesynth.prompts.template_language import block
 from refinesynth.rules.registry import BUILT_IN, numbers
 from refinesynth.rules.rule import Rule
-from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.trajectory import Draft, Script, read_turns
 from refinesynth.trajectory.rulebook import MAX_CEL, MAX_PARTS, MAX_SOLUTION, MAX_TEXT
+from refinesynth.trajectory.turns import MAX_OBSERVATION
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template

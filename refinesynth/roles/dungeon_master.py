@@ -12,9 +12,8 @@ from refinesynth.actions.matching import explain_mismatch, match_in
 from refinesynth.roles import schemas
 from refinesynth.roles.actor import Actor
 from refinesynth.rules.rule import Violation
-from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.trajectory import EXECUTED, DungeonMasterTurn, PlayerTurn, Script
-from refinesynth.trajectory.turns import answered_turns
+from refinesynth.trajectory.turns import MAX_OBSERVATION, answered_turns
 
 
 class Words(NamedTuple):

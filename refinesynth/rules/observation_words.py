@@ -18,6 +18,7 @@ from refinesynth.text.formatting import listed, quoted
 from refinesynth.trajectory import Draft, DungeonMasterTurn, Script
 from refinesynth.trajectory.value import weakly_cached
 from refinesynth.world import Ruling, World, mentions
+from refinesynth.world.compiled_action import shown_part
 
 _VERB_GROUPS = (
     "take grab pick lift collect fetch gather pocket acquire obtain retrieve snatch",
@@ -244,8 +245,9 @@ def _wording_faults(
     if not transient and ruling.kind is None:
         if wrong := _first_matching(added, _FAILURE, _failure_pattern(verbs), unless=_NO_FAILURE):
             yield _Fault(f"It says {quoted(wrong)}, but the action was carried out. Say what it did.")
+        shown = shown_part(ruling_text)
         for text in world.knowledge.texts if world.knowledge else ():
-            if mentions(ruling_text, text) and not mentions(observation, text):
+            if mentions(shown, text) and not mentions(observation, text):
                 problem = f"It leaves out {quoted(text)}, which the player reads there. Say it word for word."
                 yield _Fault(problem, by_lexicon=False)
         return

@@ -121,10 +121,6 @@ class ToTheLetter(BuiltInRule):
         return f"{type(self).__name__}(allow={tuple(map(str, self.allow))!r})"  # as it is written in a chain
 
 
-MAX_OBSERVATION = 4_000
-"""Longest observation of an executed world, in characters: half of a turn's limit in `SizeLimits`."""
-
-
 class TurnLimit(BuiltInRule):
     """The draft has at most `most` turns; else code `too_many_turns`, which starts over because a prefix of that length
     leaves no room for an ending.

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Mapping
+from decimal import Decimal
+from math import inf, isfinite
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator, Field, JsonValue
@@ -13,16 +15,23 @@ MAX_CHOICES = 100
 """Largest range of whole numbers that is enumerated, for example in a search for a plan."""
 
 LIMIT = 10**15 - 1
-"""Largest absolute bound: numbers have at most 15 digits before the point."""
+"""Largest absolute bound; larger ones of a schema are not checked."""
 
 _MIN_POSITIVE = 1e-15
-"""Smallest number above 0 that a text can hold."""
+"""Smallest number above 0 that is written without an exponent."""
+
+_WHOLE_END = 2**63
+"""Whole numbers are signed, of 64 bits."""
+
+_EXACT = 2**53
+"""Smallest number whose successor is no double."""
 
 _MAX_DEPTH = 32
 """Deepest nesting of a list or object value."""
 
-_WHOLE = re.compile(r"([+-]?[0-9]{1,15})(?:\.0*)?")
-_NUMBER = re.compile(r"[+-]?[0-9]{1,15}(?:\.[0-9]{1,15})?")
+_WHOLE = re.compile(r"([+-]?[0-9]{1,4000})(?:\.0*)?")  # Python reads no whole number of more than 4,300 digits
+_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?")
+_LIMITS: Mapping[str, str] = {"integer": ", of at most 64 bits with its sign", "number": ", exact in double precision"}
 _KINDS: Mapping[str, str] = {
     "integer": "a whole number",
     "number": "a number",
@@ -46,9 +55,10 @@ def _canonical(value: JsonValue) -> str:
 
 
 def _digits(number: float) -> str:
-    if number == number // 1:
+    if isinstance(number, int) or (number == number // 1 and abs(number) < _WHOLE_END):
         return str(int(number))
-    return f"{number:.15f}".rstrip("0") if _MIN_POSITIVE <= abs(number) < 1 else repr(number)
+    # A decimal is written without an exponent.
+    return f"{Decimal(repr(number)):f}" if _MIN_POSITIVE <= abs(number) < 1 else repr(number)
 
 
 def _as_text(value: object) -> object:
@@ -96,8 +106,12 @@ class ParameterType(Value):
             return value if isinstance(value, list | dict) and depth(value) <= _MAX_DEPTH else None
         if self.type == "boolean":
             return {"true": True, "false": False}.get(text.casefold())
-        match = (_WHOLE if self.type == "integer" else _NUMBER).fullmatch(text)
-        return match and (int(match[1]) if self.type == "integer" else float(text))
+        match = _WHOLE.fullmatch(text)
+        whole, number = int(match[1]) if match else None, float(text) if _NUMBER.fullmatch(text) else inf
+        if self.type == "integer":
+            exact = number if whole is None else whole
+            return int(exact) if exact % 1 == 0 and -_WHOLE_END <= exact < _WHOLE_END else None
+        return number if isfinite(number) and whole in {None, number} else None
 
     def choices(self) -> tuple[str, ...]:
         """Return all values if there are few: true and false, or at most `MAX_CHOICES` whole numbers; else none."""
@@ -129,6 +143,12 @@ class ParameterType(Value):
             bounds += f" to {most}" if bounds else f" up to {most}"
         empty = ", or empty" if self.optional else ""
         return _KINDS[self.type] + (bounds if self.type in {"integer", "number"} else "") + empty
+
+    def expected(self, text: str) -> str:
+        """Return the type in words for the refusal of `text`, with the limit of its precision if the text is beyond."""
+        is_number = self.type in _LIMITS and _NUMBER.fullmatch(text.strip()) is not None
+        beyond = is_number and self.parsed(text) is None and abs(float(text)) >= _EXACT
+        return self.to_words() + (_LIMITS[self.type] if beyond else "")
 
     @classmethod
     def from_words(cls, words: str) -> "ParameterType | None":
@@ -169,7 +189,7 @@ class ParameterType(Value):
 
     def problems(self, values: tuple[str, ...]) -> list[str]:
         """Return the faults of the type and of the listed `values`, as messages to their author."""
-        faults = [f"the value {value!r} is not {self.to_words()}" for value in values if self.value(value) is None]
+        faults = [f"the value {value!r} is not {self.expected(value)}" for value in values if self.value(value) is None]
         if self.type not in {"integer", "number"} and (self.minimum, self.maximum) != (None, None):
             faults.append(f"bounds are for numbers, not for type {self.type}")
         if self.minimum is not None and self.maximum is not None and self.minimum > self.maximum:

@@ -78,8 +78,10 @@ class ActionSpec(Value):
         return self.types.get(name, TEXT)
 
     def choices(self, name: str) -> tuple[str, ...]:
-        """Return the values of a placeholder if they can be listed; else none."""
-        return self.parameters.get(name, ()) or self.type_of(name).choices()
+        """Return the values of a placeholder if they can be listed, the empty one of an optional type last; else none."""
+        kind = self.type_of(name)
+        values = self.parameters.get(name, ()) or kind.choices()
+        return (*values, "") if values and kind.optional and "" not in values else values
 
     def fill(self, values: Mapping[str, str]) -> str:
         """Return the action text with each placeholder replaced; names without a value stay in braces."""

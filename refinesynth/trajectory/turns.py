@@ -16,6 +16,9 @@ from refinesynth.trajectory.value import Value, aliases, is_empty
 MAX_RAW_CHARACTERS = 20_000
 """Length of the excerpt of an unreadable turn or answer, in characters."""
 
+MAX_OBSERVATION = 4_000
+"""Longest observation of an executed world, in characters: half of a turn's limit in the rule `SizeLimits`."""
+
 
 EXECUTED = frozenset({"progress", "transient", "plain", "by", "parallel"})
 """Fields that only the program sets; a model's values are ignored."""

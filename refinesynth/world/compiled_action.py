@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from refinesynth.actions.matching import action_form
 from refinesynth.errors import Inapplicable, RulebookError, error_prefix
 from refinesynth.trajectory import ActionSpec, ConditionalText, Effect, Knowledge, MistakeKind
+from refinesynth.trajectory.turns import MAX_OBSERVATION
 from refinesynth.world.condition import BEFORE, RESERVED
 from refinesynth.world.effects import ELSE, CompiledEffect, Trace, compile_effect
 from refinesynth.world.expression import NO_TYPES, Expression, Types, compile_expression, current_limit, json_bytes
@@ -99,6 +100,12 @@ def with_appeared(text: str, appeared: tuple[str, ...]) -> str:
         count = len(unmentioned) - MAX_LISTED_NAMES
         unmentioned = [*unmentioned[:MAX_LISTED_NAMES], f"{count} other things"]
     return f"{text} In sight: {enumerated(unmentioned)}." if unmentioned else text
+
+
+def shown_part(observation: str) -> str:
+    """Return the observation as the player reads it, at most `MAX_OBSERVATION` characters."""
+    is_short = len(observation) <= MAX_OBSERVATION
+    return observation if is_short else f"{observation[: MAX_OBSERVATION - 3].rstrip()}..."
 
 
 def mentions(text: str, name: str) -> bool:
@@ -217,12 +224,13 @@ class CompiledKnowledge:
     texts: tuple[str, ...]
 
     def update(self, state: JsonValue, observation: str, values: Mapping[str, str]) -> JsonValue:
-        """Return the state with the texts added that the observation mentions and no value of the action does.
+        """Return the state with the texts added that the shown part of the observation mentions and no value of the
+        action does.
 
         Raises:
             Inapplicable: There is no list at the path.
         """
-        keys = self.path.keys(state, {})
+        keys, observation = self.path.keys(state, {}), shown_part(observation)
         limit = current_limit()
         limit.charge(limit.state_bytes)
 

@@ -132,7 +132,12 @@ class World:
         if self.knowledge is None:
             return new
         text = action.observation(state, new, values).text(new, values)
-        updated = self.knowledge.update(new, with_appeared(text, self._visible_names(state, new)[1]), values)
+        appeared = self._visible_names(state, new)[1]
+        updated, previous = self.knowledge.update(new, with_appeared(text, appeared), values), new
+        while self.visibility.sights and updated is not previous:
+            # A sight may depend on the record, which only grows, and show a text of it in turn.
+            appeared = self._visible_names(state, updated)[1]
+            updated, previous = self.knowledge.update(updated, with_appeared(text, appeared), values), updated
         if updated is not new and not is_valid_state(updated, finite=True):
             raise Inapplicable(f"what the player reads makes the state larger than {MAX_STATE_BYTES:,} bytes")
         return updated

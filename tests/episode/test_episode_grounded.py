@@ -14,10 +14,10 @@ from refinesynth import rules
 from refinesynth.actions.calls import call_of, tools_of
 from refinesynth.prompts import Prompts
 from refinesynth.rules import Violation
-from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.settings import Attempts
 from refinesynth.settings.mistakes import natural, prompted
 from refinesynth.trajectory import ActionSpec, Draft, DungeonMasterTurn
+from refinesynth.trajectory.turns import MAX_OBSERVATION
 
 TERSE = (
     "The box opens. In it you see key.",

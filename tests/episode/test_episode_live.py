@@ -8,7 +8,20 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from samples import SHED, dm, player
 from scripted import Scripted, said
-from stage import EARLY, GOOD, OPEN, PERSONA, PUT, TAKE, WRONG, live, only, settings_for
+from stage import (
+    EARLY,
+    GOOD,
+    OPEN,
+    PERSONA,
+    PUT,
+    PUT_AT_LAST,
+    TAKE,
+    WRONG,
+    SaidAtLast,
+    live,
+    only,
+    settings_for,
+)
 
 from refinesynth import rules
 from refinesynth.backends.backend import Role
@@ -104,6 +117,14 @@ async def test_too_few_mistakes_starts_over_and_nobody_is_told() -> None:
     assert stage.player.asked[3].chat == stage.player.asked[0].chat
     asked_first = ["private" in asked.blocks for asked in stage.player.asked[3:]]
     assert asked_first[:2] == [False, True], "a second attempt asks for a mistake at the first chance"
+
+
+async def test_nothing_is_played_after_the_success() -> None:
+    stage = live(*GOOD, *PUT_AT_LAST)
+    outcome = await stage.play(rules=rules.all_of(rules.strict(2), SaidAtLast()))
+    assert only(outcome).turns == (*GOOD[:-2], *PUT_AT_LAST)
+    assert [[one.code for one in refused.violations] for refused in outcome.refused] == [["hasty"]]
+    assert stage.player.asked[5].chat == stage.player.asked[4].chat
 
 
 async def test_task_succeed_beside_a_flag_ends_no_play_and_is_cut_back() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from samples import SHED, dm, player
 from scripted import Answer, Scripted, as_json
-from stage import EARLY, GOOD, OPEN, PUT, TAKE, WRONG, narrated, only
+from stage import EARLY, GOOD, OPEN, PUT, PUT_AT_LAST, TAKE, WRONG, SaidAtLast, narrated, only
 
 from refinesynth import rules
 from refinesynth.episode import EpisodeOutcome
@@ -33,6 +33,14 @@ async def test_a_violation_continues_from_the_verified_prefix_and_says_why() -> 
     assert second["violations"] == [violation.message for violation in outcome.refused[0].violations]
     assert outcome.refused[0].draft is not None
     assert len(outcome.refused[0].draft.turns) == 8
+
+
+async def test_nothing_is_narrated_after_the_success() -> None:
+    outcome, narrator = await tell_all(
+        turns(*GOOD), turns(*PUT_AT_LAST[1:]), rules=rules.all_of(rules.agentrefine(), SaidAtLast())
+    )
+    assert only(outcome).turns == (*GOOD[:-1], PUT_AT_LAST[1])
+    assert len(narrator.asked[1].blocks["verified"]) == len(GOOD) - 1
 
 
 async def test_too_few_errors_starts_over_from_nothing() -> None:

@@ -21,10 +21,10 @@ from refinesynth.errors import InputError, RunStopped
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.rehearsal.player import is_task
 from refinesynth.rules.actions import SUCCESS
-from refinesynth.rules.text_form import MAX_OBSERVATION
 from refinesynth.run import RunFolder
 from refinesynth.text.formatting import control_character
 from refinesynth.trajectory import DungeonMasterTurn, MistakeKind, PlayerTurn
+from refinesynth.trajectory.turns import MAX_OBSERVATION
 
 SERVER = Path(__file__).parents[1] / "notes_server.py"
 PYTHON = [sys.executable]

@@ -199,6 +199,8 @@ def test_conditions_and_effects_have_typed_values() -> None:
     [
         ("boolean", [True, False], "put true", "true", True),
         ("number", [0.5, 1.0], "put 1", "1.0", 1.0),
+        ("integer", [], "put 1234567890123456789", "1234567890123456789", 1234567890123456789),
+        ("number", [], "put 1e-7", "0.0000001", 1e-7),
         ("string", [" true"], "put true", " true", " true"),
     ],
 )

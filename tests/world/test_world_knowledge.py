@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from world_scripts import action_of, script_of, setting
 
+from refinesynth.episode.ruled_action import bounded
 from refinesynth.rules.observation_words import judge_words
 from refinesynth.rules.repairs import NoRepeatedMistake, repairs
 from refinesynth.trajectory import (
@@ -18,6 +19,7 @@ from refinesynth.trajectory import (
     MistakeKind,
     PlayerTurn,
     Requirement,
+    Sight,
 )
 from refinesynth.world import RulebookError, World, replay
 from refinesynth.world.planner import possible_mistakes
@@ -45,6 +47,26 @@ def test_what_is_learned_is_what_is_shown(when: str, shown: str, learned: list[s
     first = world.step(world.script.environment, "look")
     assert (first.text, _knows(first.state)) == (shown, learned)
     assert world.step(first.state, "look").text == "Nothing new there."
+
+
+@pytest.mark.parametrize(("size", "learned"), [(100, ["4711"]), (3_990, [])])
+def test_a_text_beyond_what_is_shown_is_neither_read_nor_demanded(size: int, learned: list[str]) -> None:
+    look = action_of("look", reveals="{state:/log} The end says 4711.")
+    world = World(script_of(look, knows=KNOWS, environment={"you": {"knows": []}, "log": "." * size}))
+    ruling = world.step(world.script.environment, "look")
+    assert _knows(ruling.state) == learned
+    assert ("4711" in bounded(ruling.text)) == bool(learned)
+    assert judge_words(world, ruling, (), bounded(ruling.text), action="look") == []
+
+
+def test_a_text_that_comes_in_sight_by_reading_is_read_too() -> None:
+    sights = (Sight(path="/tag", when="'4711' in state.known"), Sight(path="/end", when="'map' in state.known"))
+    knows = Knowledge(path="/known", texts=("4711", "map", "end"))
+    look = action_of("look", reveals="A note says 4711.")
+    world = World(script_of(look, sights=sights, knows=knows, environment={"known": [], "tag": "map", "end": "end"}))
+    ruling = world.step(world.script.environment, "look")
+    assert ruling.text == "A note says 4711. In sight: map and end."
+    assert ruling.state == {"known": ["4711", "map", "end"], "tag": "map", "end": "end"}
 
 
 @pytest.mark.parametrize("said", ["4711", "x 4711", "4711, please"])

@@ -6,10 +6,13 @@ import pytest
 from samples import with_rulebook
 from world_scripts import action_of, script_of, setting
 
+from refinesynth.actions.functions import actions_of
+from refinesynth.actions.matching import nearest_action
 from refinesynth.rehearsal.search_plan import hidden_names
 from refinesynth.trajectory import ActionSpec, Effect, EffectOp, Invariant, MistakeKind, Requirement, Script, Sight
-from refinesynth.world import Solvability, World, check_solvability
+from refinesynth.world import Solvability, World, check_solvability, ground_actions, plan
 from refinesynth.world import solvability as checking
+from refinesynth.world.planner import possible_mistakes
 
 ROOMS = ("hall", "attic", "cellar")
 GO = action_of("go to {room}", setting("/at", "{room}"), needs=("state.at != room",), room=ROOMS)
@@ -49,6 +52,22 @@ def test_a_single_action_that_spoils_everything_is_found() -> None:
     )
     assert harmless.difficulty is not None
     assert harmless.difficulty.losable is False
+
+
+@pytest.mark.parametrize("schema", [{"type": "string", "enum": ["slow"]}, {"type": "boolean"}])
+def test_an_optional_argument_may_be_left_out_in_a_search(schema: dict[str, object]) -> None:
+    function = {"name": "open", "parameters": {"type": "object", "properties": {"mode": schema}}}
+    (given,) = actions_of([function])
+    law = {"requires": (Requirement(condition="mode == ''"),), "effects": (setting("/lit", value=True),)}
+    script = _script(given.model_copy(update=law), goal=("state.lit",), solution=())
+    found, world = check_solvability(script), World(script)
+    assert (found.shortest, found.exhausted, found.unusable) == (("open mode=",), True, ())
+    assert plan(world, script.environment) == ("open mode=",) == (nearest_action(script, "opens mode="),)
+    (closed,) = actions_of([function])
+    law["requires"] = (Requirement(condition="mode != ''", kind=MistakeKind.PLACE),)
+    world = World(_script(closed.model_copy(update=law), goal=("state.lit",)))
+    assert MistakeKind.PLACE in possible_mistakes(world, script.environment, ())
+    assert "open mode=" in ground_actions(world)
 
 
 def test_a_longer_solution_is_shortened_and_a_missing_one_is_found() -> None:
