@@ -13,6 +13,7 @@ from inspect_ai.hooks import Hooks, SampleEnd, hooks
 from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log, read_eval_log_sample_summaries
 from inspect_ai.model import GenerateConfig, Model
 
+from refinesynth.client.budget.budget import Budget
 from refinesynth.errors import InputError, StorageError
 from refinesynth.evaluate.agent import PROVIDER as CONTROL
 from refinesynth.evaluate.benchmarks import INSPECT, parse_tasks
@@ -20,7 +21,7 @@ from refinesynth.evaluate.chat_form import FORMS, TrainedAs
 from refinesynth.evaluate.environment_pool import EnvironmentFault
 from refinesynth.evaluate.environments.perturbation import BENCHMARK as PERTURBED
 from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
-from refinesynth.evaluate.inspect_models import open_model, set_budget, weights_digest
+from refinesynth.evaluate.inspect_models import is_backend, open_model, set_budget, weights_digest
 from refinesynth.evaluate.registry import TASKS, registered
 from refinesynth.evaluate.settings import Evaluation, TaskSettings
 from refinesynth.evaluate.task import FACTS, MAX_TOKENS, environment_pools, task_facts, task_key
@@ -92,6 +93,7 @@ def _evaluate(setup: Evaluation, on_progress: Callable[[Progress], object]) -> l
             for task in tasks if weights else ():
                 task.metadata = {**(task.metadata or {}), FACTS: {**task_facts(task.metadata), _WEIGHTS: weights}}
             _check_same_evaluation(setup, model, arguments, weights)
+            set_budget([model, *roles.values()], setup.budget, setup.folder)
             token = _report.set(_reporter(setup, model, tasks, on_progress))
             try:
                 return _run_tasks(setup, model, roles, tasks)
@@ -100,7 +102,7 @@ def _evaluate(setup: Evaluation, on_progress: Callable[[Progress], object]) -> l
 
 
 def _models(setup: Evaluation, *, foreign: bool) -> tuple[Model, dict[str, Model]]:
-    """Open the model and those of other roles, which share the budget; `foreign`: there are tasks of other packages."""
+    """Open the model and those of other roles; `foreign`: there are tasks of other packages."""
     settings = {name: value for name, value in setup.settings.items() if not name.startswith(_USER)}
     user_args = {name.removeprefix(_USER): setup.settings[name] for name in setup.settings.keys() - settings.keys()}
     if (setup.user or user_args) and not foreign:
@@ -116,7 +118,8 @@ def _models(setup: Evaluation, *, foreign: bool) -> tuple[Model, dict[str, Model
     control = next((item for item in (model, *roles.values()) if foreign and str(item).startswith(f"{CONTROL}/")), None)
     if control is not None:
         raise InputError(f"{str(control)!r} is a control, which plays benchmarks of refinesynth alone; give a model")
-    set_budget([model, *roles.values()], setup.budget, setup.folder)
+    if Budget.of(setup.budget) is not None and not any(is_backend(item) for item in (model, *roles.values())):
+        raise InputError(f"--budget is for models that are paid for, not for {str(model)!r}; leave it out")
     return model, roles
 
 
