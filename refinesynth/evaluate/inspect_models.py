@@ -11,10 +11,10 @@ from contextvars import ContextVar
 from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import orjson
-from inspect_ai.log import list_eval_logs, read_eval_log_sample_summaries
+from inspect_ai.log import EvalLog, EvalSampleSummary
 from inspect_ai.model import (
     ChatMessage,
     ChatMessageAssistant,
@@ -220,10 +220,13 @@ def is_backend(model: Model) -> bool:
     return hasattr(model.api, "tracker")
 
 
-def set_budget(models: Sequence[Model], budget: str | None, folder: Path) -> None:
+_Logs: TypeAlias = Sequence[tuple[EvalLog, Sequence[EvalSampleSummary]]]
+
+
+def set_budget(models: Sequence[Model], budget: str | None, folder: Path, logs: _Logs) -> None:
     """Set a common budget for the backends among the models, less what earlier calls spent, and keep the cost in `folder`.
 
-    Raises InputError: a file of the folder cannot be read.
+    A folder from an earlier version has no file of the cost, only `logs`. Raises InputError: the file cannot be read.
     """
     apis = [cast("Any", model.api) for model in models if is_backend(model)]
     if not apis:
@@ -232,7 +235,7 @@ def set_budget(models: Sequence[Model], budget: str | None, folder: Path) -> Non
     try:
         earlier = Cost.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        earlier = _spent_in_logs(folder, {str(model) for model in models if model.api in apis})
+        earlier = _spent_in_logs(logs, {str(model) for model in models if model.api in apis})
     except (OSError, ValueError) as error:
         raise InputError(f"{str(path)!r} cannot be read; move it away, and the budget counts the logs alone") from error
     tracker = BudgetTracker(Budget.of(budget), spent=earlier, prices=[price_of(api.backend) for api in apis])
@@ -246,18 +249,12 @@ def set_budget(models: Sequence[Model], budget: str | None, folder: Path) -> Non
         api.tracker, api.keep_spent = tracker, keep_spent
 
 
-def _spent_in_logs(folder: Path, models: Collection[str]) -> Cost:
-    """Cost of these models in the logs of a folder, for one from an earlier version; samples that a later log took over
-    count once.
-    """
+def _spent_in_logs(logs: _Logs, models: Collection[str]) -> Cost:
+    """Cost of these models in the logs; a sample that a later log has taken over counts once."""
     usages: dict[str, list[ModelUsage]] = {}
-    for info in list_eval_logs(str(folder)):
-        try:
-            samples = read_eval_log_sample_summaries(info)
-        except Exception as error:  # over a damaged file, anything from zipfile's errors to pydantic's
-            raise InputError(f"the log {info.name!r} cannot be read ({error}); move it away") from error
+    for header, samples in logs:
         for sample in samples:
-            key = sample.uuid or f"{info.name} {sample.id} {sample.epoch}"
+            key = sample.uuid or f"{header.location} {sample.id} {sample.epoch}"
             usages[key] = [usage for name, usage in sample.model_usage.items() if name in models]
     total = sum((usage for sample in usages.values() for usage in sample), ModelUsage())
     cached = total.input_tokens_cache_read or 0
