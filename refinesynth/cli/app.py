@@ -119,7 +119,7 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "backends": ("backend_options:backends", "List the backends by name, and whether their keys are set."),
         "personas": ("personas:personas", "Deduplicate collections of personas."),
         "prompts": ("prompts:prompts", "Show what models are sent."),
-        "rules": ("verify:rules", "List the rules that verify drafts and scripts."),
+        "rules": ("rules:rules", "List the rules that verify drafts and scripts."),
     },
     "Look": {
         "status": ("status:status", "Show the progress, cost and health of a run."),

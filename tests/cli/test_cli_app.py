@@ -118,7 +118,7 @@ def test_debug_shows_the_traceback_and_changes_nothing_else(monkeypatch: pytest.
     assert asked.exit_code == plain.exit_code == 2
     monkeypatch.setenv("REFINESYNTH_DEBUG", "1")
     assert "Traceback" in cli("rules", "nosuch()").stderr
-    monkeypatch.setitem(sys.modules, "refinesynth.cli.verify", None)  # so its import fails
+    monkeypatch.setitem(sys.modules, "refinesynth.cli.rules", None)  # so its import fails
     _load_command.cache_clear()
     assert "Traceback" in cli("--debug", "rules").stderr
     _load_command.cache_clear()

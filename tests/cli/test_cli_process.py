@@ -47,7 +47,10 @@ def test_python_m_is_the_command() -> None:
 
 
 HEAVY = {"pydantic", "pydantic_ai", "litellm", "openai", "jinja2", "anyio", "numpy", "structlog", "orjson", "re2",
-         "torch", "transformers", "datasets"}  # fmt: skip
+         "torch", "transformers", "datasets", "aiohttp", "httpx", "sqlite3"}  # fmt: skip
+
+RUNS = {"pydantic", "orjson", "anyio", "re2", "sqlite3"}
+"""What reading a run needs."""
 
 
 @pytest.mark.representative
@@ -59,8 +62,13 @@ HEAVY = {"pydantic", "pydantic_ai", "litellm", "openai", "jinja2", "anyio", "num
         # Its options are fields of settings.
         (["run", "--help"], {"pydantic", "orjson"}),
         (["--version"], {"pydantic"}),
-        (["show"], {"pydantic", "orjson", "anyio", "re2"}),
-        (["train", "--show-config", "--recipe", "lora"], {"pydantic", "orjson", "anyio", "re2"}),
+        (["rules"], {"pydantic", "orjson", "re2"}),
+        (["show"], RUNS),
+        (["report"], RUNS),
+        (["view"], RUNS),
+        (["serve-world"], RUNS),
+        (["export"], RUNS),
+        (["train", "--show-config", "--recipe", "lora"], RUNS),
     ],
 )
 def test_help_and_wrong_usage_import_nothing_heavy(arguments: list[str], allowed: set[str]) -> None:
