@@ -57,6 +57,8 @@ class CommandLine(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command. If the reader of standard output closed the pipe, exit with 141 and no message."""
+        # Read before the callback runs, because the import of the command may fail.
+        ctx.obj.debug = ctx.params["debug"]
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -98,7 +100,7 @@ def _refinesynth(
     version: Annotated[bool, typer.Option("--version", help="Say which version this is.", is_eager=True)] = False,
 ) -> None:
     """Verified agent trajectories that contain mistakes and their repair, synthesized from personas by any LLM."""
-    ctx.obj.debug = debug
+    del debug  # `CommandLine.invoke` reads it
     if version:
         print(f"refinesynth {__version__}")
         raise typer.Exit
@@ -117,7 +119,7 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "backends": ("backend_options:backends", "List the backends by name, and whether their keys are set."),
         "personas": ("personas:personas", "Deduplicate collections of personas."),
         "prompts": ("prompts:prompts", "Show what models are sent."),
-        "rules": ("verify:rules", "List the rules that verify drafts and scripts."),
+        "rules": ("rules:rules", "List the rules that verify drafts and scripts."),
     },
     "Look": {
         "status": ("status:status", "Show the progress, cost and health of a run."),

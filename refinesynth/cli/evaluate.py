@@ -148,9 +148,11 @@ def compare(
         raise InputError("give folders of evaluations, or --paper for the published tables")
     if output is not None and output.exists() and not output.is_dir():
         raise InputError(f"{str(output)!r} is a file; give a folder for what is written")
+    if output is not None:
+        check_installed("report", "matplotlib", "numpy")
     with nullcontext() if output is None else exclusive_access(output):
         if folders:
-            check_installed("evaluate", "inspect_ai", "numpy", "matplotlib")
+            check_installed("evaluate", "inspect_ai", "numpy")
             from refinesynth.evaluate.comparing.comparison import compare as compared
 
             comparison = compared(folders, paper=paper)

@@ -13,7 +13,6 @@ from refinesynth.cli.field_options import option
 from refinesynth.cli.run_records import Run, RunOrFile, is_run, note_waiting, records
 from refinesynth.cli.terminal import note, say
 from refinesynth.cli.train import Set, typed_settings
-from refinesynth.cli.train_display import lost_conversations
 from refinesynth.environments.grounded import START_HELP, share_of_mistakes
 from refinesynth.errors import InputError, RefinesynthError
 from refinesynth.export import (
@@ -29,6 +28,7 @@ from refinesynth.export.formats import WorldFormat
 from refinesynth.export.publishing import check_key, check_repo, files_of, upload, write_dataset
 from refinesynth.files.atomic_write import exclusive_access, refuse_file_of_run
 from refinesynth.files.compressed import COMPRESSIONS
+from refinesynth.lazy_imports import check_installed
 from refinesynth.outcome import Refused
 from refinesynth.run import RunFolder
 from refinesynth.synthesis import SynthesisResult
@@ -142,6 +142,8 @@ def _token_writer(options: Mapping[str, Any], assignments: list[str], masking: s
     )
 
     def write(trajectories: Iterable[Trajectory], path: Path, /, *, overwrite: bool) -> ExportReport:
+        check_installed("train", "numpy", "torch", "transformers")
+        from refinesynth.cli.train_display import lost_conversations
         from refinesynth.train import write_tokens
 
         written = write_tokens(trajectories, path, overwrite=overwrite, **settings)

@@ -11,9 +11,9 @@ import typer
 
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.field_options import option
+from refinesynth.cli.rules import read_chain
 from refinesynth.cli.run_records import Run, local_path
 from refinesynth.cli.terminal import note, progress_line, say
-from refinesynth.cli.verify import read_chain
 from refinesynth.errors import RunFolderError
 from refinesynth.files.output_folder import LOCK_FILE, is_url
 from refinesynth.imports import import_trajectories

@@ -10,7 +10,7 @@ from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.table import Table
@@ -29,19 +29,12 @@ from refinesynth.errors import InputError
 from refinesynth.files.output_folder import cache_folder
 from refinesynth.lazy_imports import check_installed
 from refinesynth.outcome import Cost
-from refinesynth.report.audited_turns import (
-    Answers,
-    AuditedTurn,
-    agreement,
-    audit_app,
-    judge_turns,
-    labelled_turns,
-    sample_turns,
-    turns_of_run,
-)
 from refinesynth.run import RunFolder
-from refinesynth.serve import serve
 from refinesynth.text.formatting import counted, dollars, one_line
+
+if TYPE_CHECKING:
+    # At run time, only the functions of `audit` import it: it imports the clients of models and a web server.
+    from refinesynth.report.audited_turns import Answers, AuditedTurn
 
 
 def report(
@@ -144,6 +137,8 @@ def audit(
         raise InputError(
             f"{rater!r} is no name of a rater; it must not be blank, or {_FLAGS_RATER!r}, which names the verdicts"
         )
+    from refinesynth.report.audited_turns import Answers, sample_turns
+
     turns, path = _source(run, truth)
     if (path := answers_file or path) is None:
         raise InputError("the run is in an object store, and answers are kept here; give -o FILE")
@@ -163,8 +158,10 @@ def audit(
     _show(turns, answers, json=json)
 
 
-def _source(run: Path | None, truth: Path | None) -> tuple[Iterable[AuditedTurn], Path | None]:
+def _source(run: Path | None, truth: Path | None) -> "tuple[Iterable[AuditedTurn], Path | None]":
     """The turns and the default file of answers; no file for a run in an object store."""
+    from refinesynth.report.audited_turns import labelled_turns, turns_of_run
+
     if truth is not None and run is None:
         return labelled_turns(truth), truth.with_suffix(".audit.jsonl")
     if run is None or truth is not None:
@@ -174,7 +171,10 @@ def _source(run: Path | None, truth: Path | None) -> tuple[Iterable[AuditedTurn]
     return turns_of_run(folder), None if copied else folder.path / "audit.jsonl"
 
 
-def _ask_rater(sample: Sequence[AuditedTurn], answers: Answers, rater: str, port: int) -> None:
+def _ask_rater(sample: "Sequence[AuditedTurn]", answers: "Answers", rater: str, port: int) -> None:
+    from refinesynth.report.audited_turns import audit_app
+    from refinesynth.serve import serve
+
     with suppress(KeyboardInterrupt):
         text = f"asks {rater} about {counted(len(sample), 'turn')}; Ctrl-C ends it"
         serve(audit_app(sample, answers, rater), port=port, on_ready=lambda address: note(f"{address} {text}"))
@@ -183,8 +183,10 @@ def _ask_rater(sample: Sequence[AuditedTurn], answers: Answers, rater: str, port
 
 
 def _ask_judge(
-    sample: Sequence[AuditedTurn], answers: Answers, judge: str, settings: Sequence[str], budget: Budget | None
+    sample: "Sequence[AuditedTurn]", answers: "Answers", judge: str, settings: Sequence[str], budget: Budget | None
 ) -> ExitCode:
+    from refinesynth.report.audited_turns import judge_turns
+
     display, backend = Display(notes()), tuned_backend(judge, settings)
     import_backends({"backend": backend})
     display.say(f"asks {backend.label} about {counted(len(sample), 'turn')}, less those that it has rated")
@@ -203,8 +205,10 @@ def _ask_judge(
     return code if failed is None else ExitCode.INCOMPLETE if failed else ExitCode.OK
 
 
-def _show(turns: Iterable[AuditedTurn], answers: Answers, *, json: bool) -> None:
+def _show(turns: "Iterable[AuditedTurn]", answers: "Answers", *, json: bool) -> None:
     """Print confusion matrices, and the agreement of each pair among the verdicts and the raters."""
+    from refinesynth.report.audited_turns import agreement
+
     rated = {id_ for ratings in answers.by_rater.values() for id_ in ratings}
     known = {turn.id: turn for turn in turns if turn.id in rated}
     if not known:

@@ -89,7 +89,7 @@ def run(
 
 def _typed_settings(typed: Mapping[str, Any], file_settings: Mapping[str, Any]) -> dict[str, Any]:
     """The typed settings; those of grounded play are merged over the file's. Raises ConfigurationError."""
-    from refinesynth.cli.verify import read_chain
+    from refinesynth.cli.rules import read_chain
     from refinesynth.episode import plays
 
     arguments = {name: typed[name] for name in ("personas", "play", "backend") if typed[name] is not None}

@@ -4,18 +4,10 @@ from typing import Annotated, Literal
 
 import anyio
 
-from refinesynth.backends import resolve
-from refinesynth.backends.names import rehearsal_faults
 from refinesynth.cli.field_options import option
 from refinesynth.cli.run_records import RunOrFile
 from refinesynth.cli.terminal import say
-from refinesynth.environments import GroundedEnvironment
-from refinesynth.environments.grounded import find_world
-from refinesynth.errors import InputError
-from refinesynth.rehearsal import Rehearsal
-from refinesynth.serve import create_app
-from refinesynth.serve import serve as serve_app
-from refinesynth.world import RulebookError
+from refinesynth.errors import InputError, RulebookError
 
 
 def serve(
@@ -30,6 +22,12 @@ def serve(
 
     Ends with Ctrl-C.
     """
+    from refinesynth.backends import resolve
+    from refinesynth.backends.names import rehearsal_faults
+    from refinesynth.rehearsal import Rehearsal
+    from refinesynth.serve import create_app
+    from refinesynth.serve import serve as serve_app
+
     chosen = resolve(backend)
     if not chosen.is_rehearsal:
         raise InputError(f"only the rehearsal is served, not {chosen.label}; ask that model where it is")
@@ -63,6 +61,8 @@ def serve_world(
         start: mistakes: begin behind the first mistake of the trajectory.
         seed: Decides which ones.
     """
+    from refinesynth.environments import GroundedEnvironment
+    from refinesynth.environments.grounded import find_world
     from refinesynth.environments.mcp import serve
 
     try:

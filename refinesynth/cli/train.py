@@ -18,6 +18,7 @@ from refinesynth.cli.interrupt import EXIT_CODES
 from refinesynth.cli.run_records import note_waiting
 from refinesynth.cli.terminal import note, notes, output, print_json, say
 from refinesynth.errors import ConfigurationError, InputError, RefinesynthError
+from refinesynth.lazy_imports import check_installed
 from refinesynth.option import ADVANCED, INPUT, LEARNING
 from refinesynth.text.formatting import one_line, printable
 from refinesynth.train.config import ALL, TrainConfig
@@ -78,6 +79,8 @@ def train(
     def resolve(**defaults: Any) -> Layered:
         return layered(recipe=recipe, file=config, given=typed, defaults=defaults)
 
+    if not show_config:
+        check_installed("train", "numpy", "torch", "transformers")
     started: TrainConfig | None = None
     code = ExitCode.OK
     try:

@@ -1,4 +1,4 @@
-"""`refinesynth verify` and `rules`: repeated verification of the records on disk, without the LLM judge; the rules."""
+"""`refinesynth verify`: repeated verification of the records on disk, without the LLM judge."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.table import Table
 
-from refinesynth import rules as library
 from refinesynth.cli.exit_codes import ExitCode
 from refinesynth.cli.field_options import option
+from refinesynth.cli.rules import read_chain
 from refinesynth.cli.run_records import REFUSED, RunOrFile, episode_id, file_of, is_run, records
 from refinesynth.cli.status import AsJson
 from refinesynth.cli.terminal import note, output, print_json, say, styled
 from refinesynth.diversity import CURATING
-from refinesynth.errors import ConfigurationError, InputError, RefinesynthError
+from refinesynth.errors import RefinesynthError
 from refinesynth.outcome import Refused
 from refinesynth.rules import Rule, Violation, rejects
 from refinesynth.rules import verify as verdict_of
@@ -154,32 +154,3 @@ def _table(recount: _Recount) -> Table:
     if recount.unreadable:
         table.add_row("lines that cannot be read", "", f"{recount.unreadable:,}")
     return table
-
-
-def rules(
-    chain: Annotated[str | None, typer.Argument(metavar="CHAIN")] = None,
-) -> None:
-    """List the rules that can be named: the built-in ones, and those that installed packages register.
-
-    Options:
-        chain: Instead of the list, spell out this chain: `strict()`.
-    """
-    console = output()
-    if chain is not None:
-        say(repr(read_chain("CHAIN", chain)))
-        return
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, summary in library.available().items():
-        table.add_row(styled(name, "bold"), styled(summary))
-    console.print(table)
-    console.print("\nCombine them: a & b (all), a | b (either), ~a (not), warn(a), first_failure(a, b).", style="dim")
-
-
-def read_chain(option: str, text: str) -> library.Rule:
-    """Parse a rule chain; raises ConfigurationError with a message that begins with the option."""
-    try:
-        return library.parse(text)
-    except InputError as error:
-        raise ConfigurationError(f"{option}: {error}") from error

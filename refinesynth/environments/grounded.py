@@ -182,7 +182,7 @@ class GroundedEnvironment:
         self._turns: list[PlayerTurn | DungeonMasterTurn] = []
         self.state: JsonValue = self.script.environment
         self.progress = 0.0
-        """Highest share of the goal's conditions that held at once."""
+        """Highest share of the goal's conditions that held at once; behind `before`, since its end."""
         self.success = False
         self.taken = 0
         self.mistakes = 0
@@ -196,6 +196,9 @@ class GroundedEnvironment:
         self._replay(self.before)
         self._held = self.world.progress(self.state)
         """Share of the goal's conditions that hold at the beginning of the play."""
+        self.progress_before = self.progress
+        """Highest share that held at once in `before`; 0 for a clean start."""
+        self.progress = self._held if self.before else 0.0
         return task_message(self.script, self.before, form)
 
     @property

@@ -10,17 +10,19 @@ from typing import Any
 import rich
 from inspect_ai import Epochs, Task, eval_set  # pyright: ignore[reportUnknownVariableType] - of a type of its own extra
 from inspect_ai.hooks import Hooks, SampleEnd, hooks
-from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log, read_eval_log_sample_summaries
+from inspect_ai.log import EvalLog, list_eval_logs
 from inspect_ai.model import GenerateConfig, Model
 
+from refinesynth.client.budget.budget import Budget
 from refinesynth.errors import InputError, StorageError
 from refinesynth.evaluate.agent import PROVIDER as CONTROL
 from refinesynth.evaluate.benchmarks import INSPECT, parse_tasks
 from refinesynth.evaluate.chat_form import FORMS, TrainedAs
+from refinesynth.evaluate.comparing.eval_logs import ReadLog, read_log
 from refinesynth.evaluate.environment_pool import EnvironmentFault
 from refinesynth.evaluate.environments.perturbation import BENCHMARK as PERTURBED
 from refinesynth.evaluate.environments.perturbation import PERTURBATIONS
-from refinesynth.evaluate.inspect_models import open_model, set_budget, weights_digest
+from refinesynth.evaluate.inspect_models import is_backend, open_model, set_budget, weights_digest
 from refinesynth.evaluate.registry import TASKS, registered
 from refinesynth.evaluate.settings import Evaluation, TaskSettings
 from refinesynth.evaluate.task import FACTS, MAX_TOKENS, environment_pools, task_facts, task_key
@@ -91,8 +93,11 @@ def _evaluate(setup: Evaluation, on_progress: Callable[[Progress], object]) -> l
             weights = {role: digest for role, item in {"": model, **roles}.items() if (digest := weights_digest(item))}
             for task in tasks if weights else ():
                 task.metadata = {**(task.metadata or {}), FACTS: {**task_facts(task.metadata), _WEIGHTS: weights}}
-            _check_same_evaluation(setup, model, arguments, weights)
-            token = _report.set(_reporter(setup, model, tasks, on_progress))
+            logs = [read_log(info) for info in list_eval_logs(str(setup.folder))]
+            _check_same_evaluation(setup, model, arguments, weights, [header for header, _ in logs])
+            set_budget([model, *roles.values()], setup.budget, setup.folder, logs)
+            done = sum(_count_finished(logs, task, setup) for task in tasks)
+            token = _report.set(_reporter(setup, model, tasks, on_progress, done))
             try:
                 return _run_tasks(setup, model, roles, tasks)
             finally:
@@ -100,7 +105,7 @@ def _evaluate(setup: Evaluation, on_progress: Callable[[Progress], object]) -> l
 
 
 def _models(setup: Evaluation, *, foreign: bool) -> tuple[Model, dict[str, Model]]:
-    """Open the model and those of other roles, which share the budget; `foreign`: there are tasks of other packages."""
+    """Open the model and those of other roles; `foreign`: there are tasks of other packages."""
     settings = {name: value for name, value in setup.settings.items() if not name.startswith(_USER)}
     user_args = {name.removeprefix(_USER): setup.settings[name] for name in setup.settings.keys() - settings.keys()}
     if (setup.user or user_args) and not foreign:
@@ -116,7 +121,8 @@ def _models(setup: Evaluation, *, foreign: bool) -> tuple[Model, dict[str, Model
     control = next((item for item in (model, *roles.values()) if foreign and str(item).startswith(f"{CONTROL}/")), None)
     if control is not None:
         raise InputError(f"{str(control)!r} is a control, which plays benchmarks of refinesynth alone; give a model")
-    set_budget([model, *roles.values()], setup.budget, setup.folder)
+    if Budget.of(setup.budget) is not None and not any(is_backend(item) for item in (model, *roles.values())):
+        raise InputError(f"--budget is for models that are paid for, not for {str(model)!r}; leave it out")
     return model, roles
 
 
@@ -143,11 +149,10 @@ hooks(name="refinesynth", description="The progress of an evaluation.")(_Progres
 
 
 def _reporter(
-    setup: Evaluation, model: Model, tasks: Sequence[Task], on_progress: Callable[[Progress], object]
+    setup: Evaluation, model: Model, tasks: Sequence[Task], on_progress: Callable[[Progress], object], done: int
 ) -> Callable[[], None]:
     """Report the state before the first episode; the returned function reports it after each."""
     total = sum(len(task.dataset[: setup.limit]) for task in tasks) * setup.epochs
-    done = sum(_count_finished(setup.folder, task, setup) for task in tasks)
     steps = {task.name: task_facts(task.metadata).get("steps") for task in tasks}
     progress = Progress(
         str(model), setup.form in FORMS, setup.folder, steps, setup.max_tokens or MAX_TOKENS, done, total, None
@@ -165,12 +170,11 @@ def _reporter(
     return report
 
 
-def _count_finished(folder: Path, task: Task, setup: Evaluation) -> int:
+def _count_finished(logs: Sequence[ReadLog], task: Task, setup: Evaluation) -> int:
     sample_ids = {sample.id for sample in task.dataset[: setup.limit]}
     episodes: set[tuple[str | int, int]] = set()
-    for info in list_eval_logs(str(folder)):
-        if task_key(read_eval_log(info, header_only=True).eval.metadata) == task_key(task.metadata):
-            summaries = read_eval_log_sample_summaries(info)
+    for header, summaries in logs:
+        if task_key(header.eval.metadata) == task_key(task.metadata):
             episodes |= {(item.id, item.epoch) for item in summaries if item.scores and not item.error}
     return sum(id_ in sample_ids and epoch <= setup.epochs for id_, epoch in episodes)
 
@@ -244,7 +248,11 @@ def _check_settings(setup: Evaluation) -> None:
 
 
 def _check_same_evaluation(
-    setup: Evaluation, model: Model, tasks: Sequence[tuple[str, Mapping[str, Any]]], weights: Mapping[str, str]
+    setup: Evaluation,
+    model: Model,
+    tasks: Sequence[tuple[str, Mapping[str, Any]]],
+    weights: Mapping[str, str],
+    headers: Sequence[EvalLog],
 ) -> None:
     """Raise InputError if the folder holds logs of another model or other weights, or of these tasks with other settings."""
     sampling = {"temperature": setup.temperature, "max_tokens": setup.max_tokens or MAX_TOKENS, "seed": setup.seed}
@@ -252,8 +260,7 @@ def _check_same_evaluation(
         (name, options.get("argument", ""), options.get("perturb", "")): {**options, **sampling}
         for name, options in tasks
     }
-    for info in list_eval_logs(str(setup.folder)):
-        header = read_eval_log(info, header_only=True)
+    for header in headers:
         start = f"{str(setup.folder)!r} holds an evaluation of"
         if header.eval.model != str(model):
             same_name = header.eval.model.partition("/")[2] == str(model).partition("/")[2]

@@ -11,10 +11,10 @@ from contextvars import ContextVar
 from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import orjson
-from inspect_ai.log import list_eval_logs, read_eval_log_sample_summaries
+from inspect_ai.log import EvalLog, EvalSampleSummary
 from inspect_ai.model import (
     ChatMessage,
     ChatMessageAssistant,
@@ -55,9 +55,10 @@ from refinesynth.client.budget.tracker import BudgetTracker
 from refinesynth.client.model import BackendModel
 from refinesynth.client.model_factory import open_model as open_client
 from refinesynth.client.session import RequestContext, Session, charged_to
-from refinesynth.errors import ConfigurationError, InputError, RunStopped
+from refinesynth.errors import ConfigurationError, InputError, RunStopped, StorageError
 from refinesynth.evaluate import agent, chat_form
 from refinesynth.evaluate.environment_pool import MAX_PROCESSES
+from refinesynth.files.atomic_write import write_json_file
 from refinesynth.files.gguf import check_gguf, is_gguf, unpack_gguf
 from refinesynth.lazy_imports import check_installed
 from refinesynth.outcome import Cost
@@ -93,8 +94,10 @@ class OwnBackend(ModelAPI):
         self.backend = backend_of(model_name, {**settings, **({} if base_url is None else {"base_url": base_url})})
         self.tracker = BudgetTracker(Budget.of(budget), prices=[price_of(self.backend)])
         """Tracker of the spent budget; several models may share one."""
+        self.keep_spent: Callable[[], object] = lambda: None
+        """Function that is called after each request, answered or not; its errors end the requests."""
         self._model: BackendModel | None = None
-        self._stopped: RunStopped | None = None
+        self._stopped: RunStopped | StorageError | None = None
 
     def max_connections(self) -> int:
         return self.backend.max_in_flight or MAX_IN_FLIGHT
@@ -113,6 +116,7 @@ class OwnBackend(ModelAPI):
 
         Raises:
             RunStopped: The backend cannot be used, or the budget is spent; later calls raise it too.
+            StorageError: The cost cannot be written; later calls raise it too.
             EpisodeAbandoned: This request cannot be answered.
         """
         if self._stopped is not None:
@@ -123,9 +127,12 @@ class OwnBackend(ModelAPI):
             with charged_to(RequestContext(Session(tracker=self.tracker), "player")):
                 parameters = request_parameters(map(chat_form.definition, tools)) if tools else ModelRequestParameters()
                 messages = [*map(_message, input)]
-                response = await self._model.request(messages, _settings(config, tool_choice), parameters)
+                try:
+                    response = await self._model.request(messages, _settings(config, tool_choice), parameters)
+                finally:
+                    self.keep_spent()
         except Exception as error:
-            if isinstance(error, RunStopped):
+            if isinstance(error, RunStopped | StorageError):
                 self._stopped = error
             if (callback := ON_FAILURE.get()) is not None:
                 callback()
@@ -204,33 +211,50 @@ INSPECT_PROVIDERS = frozenset({"hf", "transformer_lens", "nnterp", "mockllm", "l
 """Prefixes of names that Inspect's own providers run; all other names are our backends."""
 
 
-def set_budget(models: Sequence[Model], budget: str | None, folder: Path) -> None:
-    """Set a common budget for the backends among the models, less what the logs in `folder` have spent.
+SPENT = "spent.json"
+"""File in the folder of an evaluation: the cost of all its requests, of logs that Inspect has removed included."""
 
-    Raises InputError: there is no backend, or a log cannot be read.
-    """
-    if budget is None:
-        return
+
+def is_backend(model: Model) -> bool:
     # Inspect's decorator turns `OwnBackend` into a function, which excludes `isinstance`.
-    apis = [cast("Any", model.api) for model in models if hasattr(model.api, "tracker")]
+    return hasattr(model.api, "tracker")
+
+
+_Logs: TypeAlias = Sequence[tuple[EvalLog, Sequence[EvalSampleSummary]]]
+
+
+def set_budget(models: Sequence[Model], budget: str | None, folder: Path, logs: _Logs) -> None:
+    """Set a common budget for the backends among the models, less what earlier calls spent, and keep the cost in `folder`.
+
+    A folder from an earlier version has no file of the cost, only `logs`. Raises InputError: the file cannot be read.
+    """
+    apis = [cast("Any", model.api) for model in models if is_backend(model)]
     if not apis:
-        raise InputError(f"--budget is for models that are paid for, not for {str(models[0])!r}; leave it out")
-    spent = _spent(folder, {str(model) for model in models if model.api in apis})
-    tracker = BudgetTracker(Budget.of(budget), spent=spent, prices=[price_of(api.backend) for api in apis])
+        return
+    path = folder / SPENT
+    try:
+        earlier = Cost.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        earlier = _spent_in_logs(logs, {str(model) for model in models if model.api in apis})
+    except (OSError, ValueError) as error:
+        raise InputError(f"{str(path)!r} cannot be read; move it away, and the budget counts the logs alone") from error
+    tracker = BudgetTracker(Budget.of(budget), spent=earlier, prices=[price_of(api.backend) for api in apis])
+
+    def keep_spent() -> None:
+        # A sum with an unknown price would count as 0 against the next budget.
+        paid = Cost(usage=tracker.paid.spent().usage, cost_usd=tracker.paid.cost_usd)
+        write_json_file(path, (earlier + paid).model_dump())
+
     for api in apis:
-        api.tracker = tracker
+        api.tracker, api.keep_spent = tracker, keep_spent
 
 
-def _spent(folder: Path, models: Collection[str]) -> Cost:
-    """Cost of these models in all logs of a folder; a sample that a later log has taken over counts once."""
+def _spent_in_logs(logs: _Logs, models: Collection[str]) -> Cost:
+    """Cost of these models in the logs; a sample that a later log has taken over counts once."""
     usages: dict[str, list[ModelUsage]] = {}
-    for info in list_eval_logs(str(folder)) if folder.is_dir() else ():
-        try:
-            samples = read_eval_log_sample_summaries(info)
-        except Exception as error:  # over a damaged file, anything from zipfile's errors to pydantic's
-            raise InputError(f"the log {info.name!r} cannot be read ({error}); move it away") from error
+    for header, samples in logs:
         for sample in samples:
-            key = sample.uuid or f"{info.name} {sample.id} {sample.epoch}"
+            key = sample.uuid or f"{header.location} {sample.id} {sample.epoch}"
             usages[key] = [usage for name, usage in sample.model_usage.items() if name in models]
     total = sum((usage for sample in usages.values() for usage in sample), ModelUsage())
     cached = total.input_tokens_cache_read or 0

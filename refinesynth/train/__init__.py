@@ -8,7 +8,7 @@ Names are imported on first use: `import refinesynth.train` imports no torch.
 
 from typing import TYPE_CHECKING
 
-from refinesynth.lazy_imports import lazy_names
+from refinesynth.lazy_imports import check_installed, lazy_names
 
 if TYPE_CHECKING:
     from refinesynth.train.config import LoraConfig, TrainConfig
@@ -37,7 +37,13 @@ __all__ = [
 ]
 
 
-__getattr__ = lazy_names(__name__)
+_find = lazy_names(__name__)
+
+
+def __getattr__(name: str) -> object:
+    if name in {"TokenFile", "Trainer", "trainer", "write_tokens"}:
+        check_installed("train", "numpy")
+    return _find(name)
 
 
 def __dir__() -> list[str]:

@@ -2,6 +2,7 @@
 
 import errno
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from command_line import cli
 from typer.testing import Result
 
+from refinesynth.cli.app import _load_command  # pyright: ignore[reportPrivateUsage]
 from refinesynth.cli.exit_codes import describe
 from refinesynth.errors import InputError, StorageError
 
@@ -116,6 +118,10 @@ def test_debug_shows_the_traceback_and_changes_nothing_else(monkeypatch: pytest.
     assert asked.exit_code == plain.exit_code == 2
     monkeypatch.setenv("REFINESYNTH_DEBUG", "1")
     assert "Traceback" in cli("rules", "nosuch()").stderr
+    monkeypatch.setitem(sys.modules, "refinesynth.cli.rules", None)  # so its import fails
+    _load_command.cache_clear()
+    assert "Traceback" in cli("--debug", "rules").stderr
+    _load_command.cache_clear()
 
 
 def test_rules_lists_names_and_spells_out_chains() -> None:

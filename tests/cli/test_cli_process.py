@@ -1,10 +1,12 @@
 """The command as a process: what only shows from outside."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -45,7 +47,10 @@ def test_python_m_is_the_command() -> None:
 
 
 HEAVY = {"pydantic", "pydantic_ai", "litellm", "openai", "jinja2", "anyio", "numpy", "structlog", "orjson", "re2",
-         "torch", "transformers", "datasets"}  # fmt: skip
+         "torch", "transformers", "datasets", "aiohttp", "httpx", "sqlite3"}  # fmt: skip
+
+RUNS = {"pydantic", "orjson", "anyio", "re2", "sqlite3"}
+"""What reading a run needs."""
 
 
 @pytest.mark.representative
@@ -57,8 +62,13 @@ HEAVY = {"pydantic", "pydantic_ai", "litellm", "openai", "jinja2", "anyio", "num
         # Its options are fields of settings.
         (["run", "--help"], {"pydantic", "orjson"}),
         (["--version"], {"pydantic"}),
-        (["show"], {"pydantic", "orjson", "anyio", "re2"}),
-        (["train", "--show-config", "--recipe", "lora"], {"pydantic", "orjson", "anyio", "re2"}),
+        (["rules"], {"pydantic", "orjson", "re2"}),
+        (["show"], RUNS),
+        (["report"], RUNS),
+        (["view"], RUNS),
+        (["serve-world"], RUNS),
+        (["export"], RUNS),
+        (["train", "--show-config", "--recipe", "lora"], RUNS),
     ],
 )
 def test_help_and_wrong_usage_import_nothing_heavy(arguments: list[str], allowed: set[str]) -> None:
@@ -77,6 +87,42 @@ finally:
     imported = set(done.stderr.splitlines()[-1].removeprefix("imported: ").split())
     assert "typer" in imported
     assert imported & HEAVY <= allowed
+
+
+@pytest.mark.representative
+def test_without_any_extra_every_command_has_help_and_names_the_extra_that_it_needs(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [a_trajectory()]) / "trajectories.jsonl"
+    about = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = about["project"]["optional-dependencies"]
+    names = {re.split(r"\W*[^\w-]", text)[0] for extra in extras.keys() - {"dev"} for text in extras[extra]}
+    modules = sorted(name.replace("-", "_") for name in names - {"refinesynth"})
+    assert {"numpy", "torch", "huggingface_hub", "inspect_ai", "pyarrow"} <= {*modules}
+    program = f"""
+import sys
+sys.modules.update(dict.fromkeys({modules!r}))  # so an import of them fails
+from refinesynth.cli import app
+from refinesynth.cli.app import _COMMANDS
+commands = [[name, "--help"] for panel in _COMMANDS.values() for name in panel]
+commands += [["train", "data"], ["export", {str(run)!r}, "--format", "openai", "-o", {str(tmp_path / "a.jsonl")!r}]]
+commands += [["export", {str(run)!r}, "--format", "tokens", "--model", "x", "-o", {str(tmp_path / "b.jsonl")!r}]]
+for command in commands:
+    try:
+        app(command)
+    except SystemExit as ending:
+        if ending.code:
+            print(command[0], ending.code, file=sys.stderr)
+from refinesynth.errors import ConfigurationError
+try:
+    from refinesynth.train import Trainer
+except ConfigurationError as error:
+    print(error, file=sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    advice = "this needs the package 'numpy', which is not installed: pip install 'refinesynth[train]'"
+    refused = [line for name in ("train", "export") for line in (f"refinesynth: {advice}", f"{name} 2")]
+    assert done.stderr.splitlines() == [*refused, advice]
 
 
 def test_the_rehearsal_does_not_import_litellm(tmp_path: Path) -> None:

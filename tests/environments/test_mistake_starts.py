@@ -15,6 +15,8 @@ from refinesynth.environments import GroundedEnvironment, find_world, read_world
 from refinesynth.environments.grounded import HISTORY_HEADING, turns_to_mistake
 from refinesynth.environments.trl import TextWorld
 from refinesynth.errors import InputError
+from refinesynth.evaluate.environments.environment import Instance
+from refinesynth.evaluate.environments.worlds import GroundedWorld
 from refinesynth.export import export, write_export
 from refinesynth.export.formats import WorldFormat
 from refinesynth.testing import valid_grounded_drafts
@@ -52,7 +54,9 @@ def test_a_play_begins_in_the_state_behind_a_mistake_and_its_repair_is_seen(draf
     task = behind.reset(before=turns[: at + 1])
     assert task.startswith(f"{render_task(draft.script)}\n\n{HISTORY_HEADING}\n")
     assert all(turn.action in task for turn in turns[: at + 1] if isinstance(turn, PlayerTurn))
-    assert (behind.state, behind.progress) == (whole.state, whole.progress)
+    assert (behind.state, behind.progress_before) == (whole.state, whole.progress)
+    assert behind.progress == whole.world.progress(whole.state)
+    assert behind.reward(progress=1.0) == 0
     assert (behind.taken, behind.mistakes, behind.repeats, behind.recovered) == (0, 0, 0, False)
     again = pickle.loads(pickle.dumps(behind))
     for action in check_solvability(draft.script.model_copy(update={"environment": behind.state})).shortest or ():
@@ -84,6 +88,44 @@ def test_what_the_mistake_lacked_is_rewarded_once_and_in_time() -> None:
     for action in (EARLY, *SOLUTION):
         late.act(action)
     assert (late.success, late.recovered) == (True, False)  # this play began with no mistake
+
+
+CHEST = Script.model_validate(
+    {
+        "introduction": "A chest.",
+        "environment": {"open": False, "taken": False},
+        "goal": "Take the gem and shut the chest.",
+        "completion_conditions": ["The chest is shut.", "The gem is taken."],
+        "actions": [
+            {"name": "open", "pattern": "open", "effects": [{"op": "set", "path": "/open", "value": True}]},
+            {"name": "shut", "pattern": "shut", "effects": [{"op": "set", "path": "/open", "value": False}]},
+            {
+                "name": "take",
+                "pattern": "take",
+                "requires": [{"condition": "state.open", "hint": "It is shut."}],
+                "effects": [{"op": "set", "path": "/taken", "value": True}],
+            },
+        ],
+        "rulebook": {"goal": ["!state.open", "state.taken"], "solution": ["open", "take", "shut"]},
+    }
+)
+"""A world whose solution breaks a condition of the goal that holds at the beginning."""
+
+
+def test_progress_that_was_lost_before_the_play_is_no_progress_of_the_play() -> None:
+    before = recorded(CHEST, "shut", "open", "sing")
+    world = GroundedEnvironment(CHEST)
+    rewards: list[float] = []
+    for actions in ((), ("sing",), ("take",), ("take", "shut")):
+        world.reset(before=before)
+        for action in actions:
+            world.act(action)
+        rewards.append(world.reward(success=0.0, progress=1.0))
+    assert rewards == [0.0, 0.0, 0.5, 1.0]
+    evaluated = GroundedWorld()
+    turns = [turn.model_dump(mode="json") for turn in before]
+    evaluated.reset(Instance("chest", {"script": CHEST.model_dump(mode="json"), "turns": turns}))
+    assert evaluated.step("sing").progress == 0.5  # in scores, the earlier turns count
 
 
 def test_repeating_what_just_failed_costs_until_the_state_is_another() -> None:

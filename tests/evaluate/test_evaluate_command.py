@@ -17,6 +17,7 @@ import anyio
 import pytest
 from command_line import cli
 from inspect_marks import INSPECT
+from samples import SHED_GROUNDED, trajectory
 from tiny_backend import completion_of
 
 from refinesynth.errors import InputError
@@ -69,6 +70,19 @@ def test_an_environment_of_ones_own_is_evaluated_and_compared(countdown: Path, t
     compared = cli("compare", *folders)
     assert compared.exit_code == 0, compared.output
     assert re.search(r"countdown +oracle +3 +100\.0", compared.stdout)
+
+
+def test_a_damaged_log_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run.jsonl").write_bytes(trajectory(script=SHED_GROUNDED).to_json() + b"\n")
+    options = ("--model", "oracle", "--tasks", f"worlds:{tmp_path / 'run.jsonl'}", "-o", tmp_path / "logs")
+    assert cli("evaluate", *options).exit_code == 0
+    (log,) = (tmp_path / "logs").glob("*.eval")
+    whole = log.read_bytes()
+    for kept in (0, len(whole) // 2):
+        log.write_bytes(whole[:kept])
+        again = cli("evaluate", *options)
+        assert again.exit_code == 2
+        assert re.search(rf"{log.name}' cannot be read \(.*\); move it away\n", again.stderr)
 
 
 WRONG = {

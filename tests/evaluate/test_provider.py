@@ -6,13 +6,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import anyio
 import pytest
 from command_line import cli
 from inspect_marks import INSPECT
 from samples import SHED_GROUNDED, dm, player, trajectory
 
 from refinesynth.chat import render_tool_turns, render_tools
-from refinesynth.errors import ConfigurationError, InputError, RunStopped
+from refinesynth.errors import ConfigurationError, InputError, RunStopped, StorageError
 
 pytest.importorskip("inspect_ai", reason="needs the extra evaluate")
 
@@ -29,7 +30,7 @@ from inspect_ai.model import (
 from inspect_ai.tool import ToolCall, ToolInfo
 
 from refinesynth.evaluate.evaluation_run import evaluate
-from refinesynth.evaluate.inspect_models import open_model
+from refinesynth.evaluate.inspect_models import open_model, set_budget
 from refinesynth.evaluate.settings import Evaluation
 
 pytestmark = INSPECT
@@ -139,7 +140,38 @@ def test_a_budget_counts_what_earlier_commands_spent(asked: Asked, tmp_path: Pat
     requests = len(asked.requests)
     for _ in range(2):
         assert evaluated(*options, "--budget", f"{requests * 120 + 100}tok", "--epochs", 9).exit_code == 1
+        (tmp_path / "out" / "spent.json").unlink()  # folders from earlier versions have only logs
     assert len(asked.requests) == requests
+
+
+def test_a_budget_counts_what_failed_episodes_spent(asked: Asked, tmp_path: Path, world: str):
+    """Inspect removes the logs of earlier calls."""
+    asked.message = {"content": "Thought: so.\nAction: juggle"}
+    options = ("--model", "gpt-4o", "--tasks", world, "-o", tmp_path / "out", "--max-tokens", 100)
+    assert evaluated(*options, "--budget", "1000tok").exit_code == 1
+    for _ in range(3):
+        assert evaluated(*options, "--budget", "2000tok").exit_code == 1
+        played(tmp_path / "out")  # one log
+    worst_case = 1000
+    assert 120 * len(asked.requests) < 2000 + worst_case
+    spent = tmp_path / "out" / "spent.json"
+    assert json.loads(spent.read_bytes())["usage"]["requests"] == len(asked.requests)
+    spent.write_text("{")
+    with pytest.raises(InputError, match=r"spent\.json' cannot be read; move it away"):
+        evaluate(Evaluation(model="gpt-4o", tasks=world, output=tmp_path / "out", max_tokens=100, budget="9000tok"))
+
+
+def test_the_cost_is_written_before_an_answer_is_used(asked: Asked, tmp_path: Path):
+    model = open_model("gpt-4o", temperature=0.0, settings={})
+    set_budget([model], None, tmp_path, [])
+    anyio.run(model.generate, "hello")
+    assert json.loads((tmp_path / "spent.json").read_bytes())["usage"]["input_tokens"] == 100
+    (tmp_path / "spent.json").unlink()
+    (tmp_path / "spent.json").mkdir()
+    for _ in range(2):
+        with pytest.raises(StorageError, match="cannot be written"):
+            anyio.run(model.generate, "hello")
+    assert len(asked.requests) == 2
 
 
 def test_the_rehearsal_plays_worlds(tmp_path: Path, world: str):

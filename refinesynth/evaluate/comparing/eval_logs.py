@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from refinesynth.evaluate.comparing.table_values import INSTANCES
 from refinesynth.evaluate.episode_counts import SCORE, Counts
 
 if TYPE_CHECKING:
-    from inspect_ai.log import EvalLog, EvalSampleSummary
+    from inspect_ai.log import EvalLog, EvalLogInfo, EvalSampleSummary
 
 Floats = NDArray[np.float64]
 _REQUIRED = ("success", "progress")
@@ -101,7 +101,8 @@ def read_evaluation(folder: Path) -> list[LoggedEvaluation]:
         raise InputError(f"{str(folder)!r} is no folder; give one that `refinesynth evaluate -o` wrote to")
     logs: dict[tuple[str, str, str], list[_Log]] = {}
     for path in folder.glob("*.eval"):
-        log = _read(path)
+        header, samples = read_log(str(path))
+        log = _Log(header.status == "success", header.eval.created, path, header, samples)
         key = task_key(log.header.eval.metadata)
         if not key[0]:
             raise InputError(
@@ -119,15 +120,19 @@ def read_evaluation(folder: Path) -> list[LoggedEvaluation]:
     return results
 
 
-def _read(path: Path) -> _Log:
+ReadLog: TypeAlias = "tuple[EvalLog, Sequence[EvalSampleSummary]]"
+"""Header of a log, and the summaries of its samples."""
+
+
+def read_log(log: "str | EvalLogInfo") -> ReadLog:
+    """Return the header of a log and the summaries of its samples; raises InputError."""
     from inspect_ai.log import read_eval_log, read_eval_log_sample_summaries
 
     try:
-        header, samples = read_eval_log(str(path), header_only=True), read_eval_log_sample_summaries(str(path))
+        return read_eval_log(log, header_only=True), read_eval_log_sample_summaries(log)
     except Exception as error:  # over a damaged file, anything from zipfile's errors to pydantic's
-        cause = f"{type(error).__name__}: {str(error)[:200]}"
-        raise InputError(f"the log {str(path)!r} cannot be read ({cause}); move it away, or evaluate again") from error
-    return _Log(header.status == "success", header.eval.created, path, header, samples)
+        name, cause = log if isinstance(log, str) else log.name, f"{type(error).__name__}: {str(error)[:200]}"
+        raise InputError(f"the log {name!r} cannot be read ({cause}); move it away") from error
 
 
 def _evaluation(benchmark: str, argument: str, perturb: str, logs: Sequence[_Log]) -> LoggedEvaluation:

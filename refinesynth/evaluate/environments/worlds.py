@@ -70,7 +70,8 @@ class GroundedWorld:
         measures = {"repaired": float(self._environment.recovered)} if self._measured else {}
         return Step(
             ruled.text,
-            self._environment.progress,
+            # A score counts the turns before the play, too, as in logs of earlier versions.
+            max(self._environment.progress, self._environment.progress_before),
             ruled.done,
             ruled.done,
             refused=refused,
