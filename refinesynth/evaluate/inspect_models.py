@@ -148,7 +148,10 @@ class OwnBackend(ModelAPI):
 def backend_of(name: str, settings: Mapping[str, Any]) -> Backend:
     """The backend with these settings; raises ConfigurationError for unknown ones."""
     backend = resolve(name)
-    return Backend(**{**backend.model_dump(exclude_defaults=True), **settings}) if settings else backend
+    try:
+        return Backend(**{**backend.model_dump(exclude_defaults=True), **settings}) if settings else backend
+    except ConfigurationError as error:
+        raise ConfigurationError(f"the backend {name!r}: {str(error).removeprefix('Backend: ')}") from None
 
 
 def _settings(config: GenerateConfig, choice: ToolChoice) -> ModelSettings:
