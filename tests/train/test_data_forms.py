@@ -170,7 +170,9 @@ def test_what_is_not_read_is_named(record: dict[str, Any], problem: str) -> None
     "text", ["<think>No <tool_call> is needed.</think>Six.", "Thought: as <tool_call>x</tool_call>.\nAction: go"]
 )
 def test_a_call_that_a_thought_or_an_action_mentions_is_text(text: str) -> None:
-    assert read_record(talk({"role": "assistant", "content": text}), "x:1").turns[-1].content == text
+    assert text in [
+        turn.content for turn in read_record(talk({"role": "assistant", "content": text}, ASK), "x:1").turns
+    ]
 
 
 BIG = 12345678901234567890123
