@@ -20,7 +20,7 @@ from pydantic_ai.profiles import ModelProfile
 from samples import SHED, SHED_GROUNDED, dm, player
 
 from refinesynth.prompts import Examples, Prompts
-from refinesynth.prompts.template_language import read_blocks
+from refinesynth.prompts.data_blocks import read_blocks
 from refinesynth.trajectory import Draft, DungeonMasterTurn, PlayerTurn
 
 

@@ -21,7 +21,7 @@ from refinesynth.actions.matching import MAX_ACTION_CHARACTERS
 from refinesynth.actions.patterns import MAX_PATTERN_CHARACTERS
 from refinesynth.chat.react import with_former_instructions
 from refinesynth.errors import ConfigurationError
-from refinesynth.prompts.template_language import block
+from refinesynth.prompts.data_blocks import block
 from refinesynth.rules.registry import BUILT_IN, numbers
 from refinesynth.rules.rule import Rule
 from refinesynth.trajectory import Draft, Script, read_turns

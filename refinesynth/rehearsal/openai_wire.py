@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from refinesynth.actions.calls import Call
 from refinesynth.chat import tool_instructions_in
 from refinesynth.chat.react import with_former_instructions
-from refinesynth.prompts.template_language import read_blocks
+from refinesynth.prompts.data_blocks import read_blocks
 from refinesynth.rehearsal.injected_faults import Draws, Faults
 from refinesynth.text.formatting import scrub
 

@@ -9,7 +9,7 @@ from command_line import cli
 
 from refinesynth.client.token_usage import estimated_tokens
 from refinesynth.prompts import SHOWN, Prompts
-from refinesynth.prompts.template_language import read_blocks
+from refinesynth.prompts.data_blocks import read_blocks
 
 show = partial(cli, "prompts", "show")
 

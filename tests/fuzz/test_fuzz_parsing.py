@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refinesynth import chat, rules
-from refinesynth.prompts.template_language import block
+from refinesynth.prompts.data_blocks import block
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.testing import drafts, texts, valid_drafts, valid_scripts
 from refinesynth.text.formatting import printable

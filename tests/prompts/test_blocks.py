@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from refinesynth.prompts.template_language import block, read_blocks
+from refinesynth.prompts.data_blocks import block, read_blocks
 from refinesynth.testing import drafts, texts, valid_scripts
 from refinesynth.text.formatting import scrub
 from refinesynth.trajectory import Draft, Persona, Script

@@ -14,7 +14,7 @@ from scripted import Scripted
 
 from refinesynth import rules
 from refinesynth.prompts import SHOWN, Kind, Prompts, drawn, shipped_examples
-from refinesynth.prompts.template_language import encode
+from refinesynth.prompts.data_blocks import encode
 from refinesynth.roles import InvalidAnswer, Narrator, RulebookWriter, ScriptWriter
 from refinesynth.trajectory import Draft, Persona, PlayerTurn, Script
 

@@ -16,8 +16,8 @@ from refinesynth.episode.live import LIVE
 from refinesynth.episode.narrated import NARRATED
 from refinesynth.errors import ConfigurationError
 from refinesynth.prompts import Prompts
+from refinesynth.prompts.data_blocks import block, read_blocks
 from refinesynth.prompts.prompt_library import SECTIONS
-from refinesynth.prompts.template_language import block, read_blocks
 from refinesynth.rules.name_search import unmentioned_conditions
 from refinesynth.trajectory import Draft, Script
 

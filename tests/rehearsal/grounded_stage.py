@@ -10,7 +10,7 @@ from rehearsal_stage import PERFECT, Spoken, ask_json, text
 
 from refinesynth import chat
 from refinesynth.episode.ruled_action import FAILURE_TEXTS, RuledAction
-from refinesynth.prompts.template_language import block
+from refinesynth.prompts.data_blocks import block
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.rehearsal.families import FAMILIES
 from refinesynth.rehearsal.scene import GROUNDED, SCENES, draw_scene

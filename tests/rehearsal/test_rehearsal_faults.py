@@ -8,7 +8,7 @@ from rehearsal_stage import PERFECT, SEEDS, STRANGE, always, codes, narrate, pla
 
 from refinesynth import rules
 from refinesynth.chat import parse_player, render_task
-from refinesynth.prompts.template_language import block
+from refinesynth.prompts.data_blocks import block
 from refinesynth.rehearsal import Faults
 from refinesynth.rehearsal.scene import label_in
 from refinesynth.text.json_reader import read_json

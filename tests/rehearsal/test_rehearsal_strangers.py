@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rehearsal_stage import PERFECT, STRANGE, ask, text, user, write
 
 from refinesynth.chat import parse_player, render_task
-from refinesynth.prompts.template_language import block
+from refinesynth.prompts.data_blocks import block
 from refinesynth.rehearsal import Rehearsal
 from refinesynth.rehearsal.rehearsal import GREETING
 from refinesynth.trajectory import ActionSpec

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rehearsal_stage import PERFECT, SEEDS, ask, play, text, user, write
 
-from refinesynth.prompts.template_language import block
+from refinesynth.prompts.data_blocks import block
 from refinesynth.rehearsal import Faults, Rehearsal
 from refinesynth.rehearsal.replayed_history import clear_scenes
 from refinesynth.text.json_reader import read_json
@@ -109,7 +109,7 @@ def test_seed_persona_and_setting_decide_the_scene() -> None:
 _PROGRAM = """
 import asyncio, sys
 from refinesynth.rehearsal import Rehearsal
-from refinesynth.prompts.template_language import block
+from refinesynth.prompts.data_blocks import block
 from refinesynth.chat import render_task
 from refinesynth.text.json_reader import read_json
 from refinesynth.trajectory import Script

@@ -8,7 +8,7 @@ from scripted import PROMPTS, Scripted, as_json, said
 from refinesynth.chat import render_turns
 from refinesynth.errors import EpisodeAbandoned, RunStopped
 from refinesynth.prompts import Prompts
-from refinesynth.prompts.template_language import read_blocks
+from refinesynth.prompts.data_blocks import read_blocks
 from refinesynth.roles import CallLimit, CallLimitReached, DungeonMaster, InvalidAnswer, Narrator, Player, ScriptWriter
 from refinesynth.rules import Violation, agentrefine, verify
 from refinesynth.settings.mistakes import MistakeRequest as Wanted

@@ -21,7 +21,7 @@ from scripted import PROMPTS
 from refinesynth.actions.calls import call_of, tools_of
 from refinesynth.actions.functions import actions_of
 from refinesynth.chat import render_tool_task, render_tool_turns
-from refinesynth.prompts.template_language import read_blocks
+from refinesynth.prompts.data_blocks import read_blocks
 from refinesynth.roles import InvalidAnswer, ToolPlayer
 from refinesynth.settings.mistakes import MistakeRequest
 from refinesynth.trajectory import MistakeKind, PlayerTurn, Script
