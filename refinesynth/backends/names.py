@@ -211,7 +211,8 @@ def _unknown_error(text: str, part: str, known: Iterable[str], kind: str, *, suf
     advice = f"did you mean {_join(matches)}?" if matches else "`refinesynth backends` lists the names"
     if not matches and len(names) <= len(PRESETS) + len(Role):
         advice = f"there are {_join(names)}"
-    return ConfigurationError(f"{text!r}: {part!r} is not {kind}; {advice}")
+    whole = "" if text == part else f"{text!r}: "
+    return ConfigurationError(f"{whole}{part!r} is not {kind}; {advice}")
 
 
 def _join(names: Iterable[str]) -> str:

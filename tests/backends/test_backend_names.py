@@ -44,7 +44,7 @@ def test_the_rehearsal_takes_families_of_worlds() -> None:
         ("gpt4o", "gpt-4o"),
         ("deepsek", "deepseek"),
         ("hosted-vllm/qwen", "hosted_vllm/qwen"),
-        ("rehersal", "rehearsal"),
+        ("rehersal", r"^'rehersal' is not .*; did you mean rehearsal\?"),
         ("rehearsal:invalid_jsn=0.1", "invalid_json"),
         ("rehearsal:invalid_json=much", "invalid_json=0.1"),
         ("rehearsal:invalid_json=2", "0 to 1"),
