@@ -50,7 +50,7 @@ HEAVY = {"pydantic", "pydantic_ai", "litellm", "openai", "jinja2", "anyio", "num
          "torch", "transformers", "datasets", "aiohttp", "httpx", "sqlite3"}  # fmt: skip
 
 RUNS = {"pydantic", "orjson", "anyio", "re2", "sqlite3"}
-"""What reading a run needs."""
+"""Packages that reading a run needs."""
 
 
 @pytest.mark.representative

@@ -54,7 +54,7 @@ class Fate:
     lost: bool = False
     """Whether its backend ended it, if it is not accepted."""
     doubtful: bool = False
-    """Whether its settings may be wrong, if it is not accepted."""
+    """True if it is not accepted and its settings may be wrong."""
 
 
 def some_fates(**further: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Fate]]:
