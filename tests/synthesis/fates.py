@@ -52,7 +52,7 @@ class Fate:
     """Rules that refuse a draft each."""
     cost: float | None = 0.25
     lost: bool = False
-    """Whether its backend ended it, if it is not accepted."""
+    """True if it is not accepted and its backend ended it."""
     doubtful: bool = False
     """True if it is not accepted and its settings may be wrong."""
 
